@@ -15,7 +15,7 @@ var chains = chain.Rules{Takes: floating, Begins: begins, Registers: 8, Operands
 
 // chainBlock is how many elements go through a chain at a time: what lies between its instructions
 // stays in the first-level cache.
-const chainBlock = 1024
+const chainBlock = vec.Block
 
 // floating reports whether a node of known shapes combines f32 and bools, or makes f32 of integers or bools
 // of f32.
@@ -65,11 +65,11 @@ type elementwise struct {
 	input    []int   // of each operand the input that it is, -1 for the output, where a head computes it
 }
 
-// bindChain binds a chain, or one operator that could be one, or that combines integers.
+// bindChain binds a chain, or one operator that could be one, or that combines two operands of another type.
 func bindChain(_ *program, n *ir.Node) (*bound, error) {
 	p := chains.Of(n)
 	if p == nil {
-		return bindIntegerPair(n), nil
+		return bindPair(n), nil
 	}
 	e := &elementwise{Program: p, register: chains.Assign(p)}
 	y := n.Outputs[0]
@@ -313,6 +313,10 @@ func (w *walk) block(row, lo, n int) {
 	if w.y == nil {
 		x, step := w.value(result, 0, 0)
 		to := w.bools[first:][:n]
+		if step == 1 {
+			vec.Bools(to, x)
+			return
+		}
 		for i := range to {
 			to[i] = x[i*step] != 0
 		}
@@ -429,24 +433,14 @@ func again(y []float32, n int) {
 func floatsOf(y []float32, t *tensor.Tensor, from int) {
 	switch t.DType() {
 	case tensor.Bool:
-		for i, v := range tensor.Data[bool](t)[from:][:len(y)] {
-			if y[i] = 0; v {
-				y[i] = 1
-			}
-		}
+		vec.Convert(y, t.Bytes()[from:][:len(y)])
 	case tensor.U8:
-		toFloats(y, tensor.Data[uint8](t)[from:])
+		vec.Convert(y, tensor.Data[uint8](t)[from:][:len(y)])
 	case tensor.I8:
-		toFloats(y, tensor.Data[int8](t)[from:])
+		vec.Convert(y, tensor.Data[int8](t)[from:][:len(y)])
 	case tensor.I32:
-		toFloats(y, tensor.Data[int32](t)[from:])
+		vec.Convert(y, tensor.Data[int32](t)[from:][:len(y)])
 	case tensor.I64:
-		toFloats(y, tensor.Data[int64](t)[from:])
-	}
-}
-
-func toFloats[T int8 | uint8 | int32 | int64](y []float32, x []T) {
-	for i, v := range x[:len(y)] {
-		y[i] = float32(float64(v))
+		vec.Convert(y, tensor.Data[int64](t)[from:][:len(y)])
 	}
 }

@@ -45,6 +45,10 @@ func cumulates[T, W number](n *ir.Node) *bound {
 		var src, dst []T
 		sums := make([][columns]W, x.pool.Threads())
 		run := l.each(x, func(worker, _, from, n int) {
+			if n == 1 {
+				cumulateLine[T, W](dst, src, from+first, step, rows, o.Product(), o.Exclusive)
+				return
+			}
 			acc := sums[worker][:n]
 			for i := range acc {
 				if acc[i] = 0; o.Product() {
@@ -63,8 +67,36 @@ func cumulates[T, W number](n *ir.Node) *bound {
 	}}
 }
 
+// cumulateLine writes what is joined of n elements so far, from one on that lie a step apart, or of those before.
+func cumulateLine[T, W number](y, x []T, at, step, n int, product, before bool) {
+	var acc W
+	if product {
+		acc = 1
+	}
+	for range n {
+		last := acc
+		if product {
+			acc *= W(x[at])
+		} else {
+			acc += W(x[at])
+		}
+		if y[at] = T(acc); before {
+			y[at] = T(last)
+		}
+		at += step
+	}
+}
+
 // cumulate joins a row to what is joined so far, and writes that, or that before.
 func cumulate[T, W number](y, x []T, acc []W, product, before bool) {
+	y, acc = y[:len(x)], acc[:len(x)]
+	if !product && !before {
+		for i, v := range x {
+			b := acc[i] + W(v)
+			acc[i], y[i] = b, T(b)
+		}
+		return
+	}
 	for i, v := range x {
 		a := acc[i]
 		b := a + W(v)

@@ -66,6 +66,16 @@ var unaries = map[chain.Function]unary{
 	chain.Erf:       ofRow(vec.Erf),
 	chain.Sin:       ofRow(vec.Sin),
 	chain.Cos:       ofRow(vec.Cos),
+	chain.Tan:       ofRow(vec.Tan),
+	chain.Asin:      ofRow(vec.Asin),
+	chain.Acos:      ofRow(vec.Acos),
+	chain.Atan:      ofRow(vec.Atan),
+	chain.Sinh:      ofRow(vec.Sinh),
+	chain.Cosh:      ofRow(vec.Cosh),
+	chain.Asinh:     ofRow(vec.Asinh),
+	chain.Acosh:     ofRow(vec.Acosh),
+	chain.Atanh:     ofRow(vec.Atanh),
+	chain.Sign:      ofRow(vec.Sign),
 	chain.Softplus:  ofRow(vec.Softplus),
 	chain.Softsign:  ofRow(vec.Softsign),
 	chain.Mish:      ofRow(vec.Mish),
@@ -82,7 +92,17 @@ var unaries = map[chain.Function]unary{
 	chain.Reciprocal: ofRow(vec.Reciprocal),
 	chain.Sqrt:       ofRow(vec.Sqrt),
 	chain.IsInf: func(y, x []float32, negative, positive float32) {
-		test(func(v float32) bool { return negative != 0 && v == -inf || positive != 0 && v == inf })(y, x, 0, 0)
+		switch {
+		case negative != 0 && positive != 0:
+			vec.Abs(y, x)
+			equals(y, y, infinity, 1, 0)
+		case positive != 0:
+			equals(y, x, infinity, 1, 0)
+		case negative != 0:
+			equals(y, x, negativeInfinity, 1, 0)
+		default:
+			clear(y)
+		}
 	},
 	chain.Elu:  func(y, x []float32, a, _ float32) { vec.Elu(y, x, 1, a, 1) },
 	chain.Selu: func(y, x []float32, a, g float32) { vec.Elu(y, x, 1, a*g, g) },
@@ -93,14 +113,7 @@ var unaries = map[chain.Function]unary{
 		}
 		each(y, x, func(v float64) float64 { return max(v, 0) + min(0, float64(a)*math.Expm1(v/float64(a))) })
 	},
-	chain.ThresholdedRelu: func(y, x []float32, a, _ float32) {
-		for i, v := range x {
-			y[i] = 0
-			if v > a {
-				y[i] = v
-			}
-		}
-	},
+	chain.ThresholdedRelu: func(y, x []float32, a, _ float32) { vec.Threshold(y, x, a) },
 }
 
 // ownBinaries are those that have kernels, or are computed with bools as floats.
@@ -124,15 +137,9 @@ var ownBinaries = map[chain.Function]binary{
 		}
 		leaks(y, x, z, sx, sz)
 	},
-	chain.Pow:  powers,
-	chain.FMod: pairs(func(v, w float32) float32 { return float32(math.Mod(float64(v), float64(w))) }),
-	chain.Mod: pairs(func(v, w float32) float32 {
-		r := math.Mod(float64(v), float64(w))
-		if r != 0 && (r < 0) != (w < 0) {
-			r += float64(w)
-		}
-		return float32(r)
-	}),
+	chain.Pow:            powers,
+	chain.FMod:           paired(func(y, a, b []float32) { remainders(y, a, b, false) }),
+	chain.Mod:            paired(func(y, a, b []float32) { remainders(y, a, b, true) }),
 	chain.Equal:          equals,
 	chain.Less:           paired(vec.Less),
 	chain.LessOrEqual:    paired(vec.LessOrEqual),
@@ -149,8 +156,27 @@ var ownBinaries = map[chain.Function]binary{
 var (
 	equals, quotients, leaks, otherPowers = paired(vec.Equal), paired(vec.Div), paired(vec.Leak), paired(vec.Pow)
 
-	zero = []float32{0}
+	zero, infinity, negativeInfinity = []float32{0}, []float32{inf}, []float32{-inf}
 )
+
+// remainders computes those of divisions, with the signs of the dividends, or of the divisors.
+func remainders(y, a, b []float32, divisors bool) {
+	rows := vec.Borrow()
+	defer rows.GiveBack()
+	for lo := 0; lo < len(y); lo += chainBlock {
+		n := min(len(y)-lo, chainBlock)
+		r, b := rows[0][:n], b[lo:][:n]
+		vec.Fmod(r, a[lo:], b)
+		if divisors {
+			for i, v := range r {
+				if v != 0 && (v < 0) != (b[i] < 0) {
+					r[i] += b[i]
+				}
+			}
+		}
+		copy(y[lo:], r)
+	}
+}
 
 // not turns 0 and 1 into the other.
 func not(y, x []float32) { vec.Affine(y, x, -1, 1, 0, 1) }
@@ -188,33 +214,10 @@ func selects(y, which, x, z []float32, sw, sx, sz int) {
 	inRows(y, [3][]float32{which, x, z}, [3]int{sw, sx, sz}, func(y []float32, in [3][]float32) { vec.Where(y, in[0], in[1], in[2]) })
 }
 
-// repeats are rows in which single operands are repeated.
-type repeats [3][chainBlock]float32
-
-// spare holds those that nobody uses. A sync.Pool would forget them when memory is collected, and a run allocate again.
-var spare = make(chan *repeats, 64)
-
-// borrow returns some, with anything in them, for giveBack.
-func borrow() *repeats {
-	select {
-	case r := <-spare:
-		return r
-	default:
-		return new(repeats)
-	}
-}
-
-func (r *repeats) giveBack() {
-	select {
-	case spare <- r:
-	default:
-	}
-}
-
 // inRows calls f for pieces of y with operands that are as long, those of step 0 repeated.
 func inRows(y []float32, in [3][]float32, steps [3]int, f func(y []float32, in [3][]float32)) {
-	rows := borrow()
-	defer rows.giveBack()
+	rows := vec.Borrow()
+	defer rows.GiveBack()
 	for k, x := range in {
 		if x != nil && steps[k] == 0 {
 			vec.Repeat(rows[k][:min(len(y), chainBlock)], x, min(len(y), chainBlock))
@@ -257,25 +260,6 @@ func ofRow(f func(y, x []float32)) unary { return func(y, x []float32, _, _ floa
 func each(y, x []float32, f func(v float64) float64) {
 	for i, v := range x {
 		y[i] = float32(f(float64(v)))
-	}
-}
-
-func test(f func(v float32) bool) unary {
-	return func(y, x []float32, _, _ float32) {
-		for i, v := range x {
-			y[i] = 0
-			if f(v) {
-				y[i] = 1
-			}
-		}
-	}
-}
-
-func pairs(f func(v, w float32) float32) binary {
-	return func(y, x, z []float32, sx, sz int) {
-		for i := range y {
-			y[i] = f(x[i*sx], z[i*sz])
-		}
 	}
 }
 

@@ -32,7 +32,7 @@ func TestNormsBeginChains(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	norms := []string{
 		`LayerNormalization "n" (%x, %row, %shift)`, `RMSNormalization "n" (%x, %row)`, `LpNormalization "n" (%x) {p = 1}`, `LpNormalization "n" (%x)`,
-		`Softmax "n" (%x)`, `LogSoftmax "n" (%x)`, `InstanceNormalization "n" (%x, %scale, %bias)`,
+		`Softmax "n" (%x)`, `LogSoftmax "n" (%x)`, `Hardmax "n" (%x)`, `InstanceNormalization "n" (%x, %scale, %bias)`,
 		`GroupNormalization "n" (%x, %scale, %bias) {num_groups = 2}`, `GroupNormalization "n" (%x, %slope, %bias) {num_groups = 3}`,
 	}
 	tails := map[string][]string{

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"spc/ir"
+	"spc/ir/op"
 	"spc/lower/chain"
 )
 
@@ -20,8 +21,9 @@ var binders = map[string]binder{
 	"MatMulInteger": bindMatMulInteger,
 	"RNN":           bindRNN,
 
-	// Between f32 and 16-bit floats, integers and u8.
+	// Between types.
 	"Cast":                  bindCast,
+	"CastLike":              bindCast,
 	"DequantizeLinear":      bindDequantize,
 	"DynamicQuantizeLinear": bindDynamicQuantize,
 	"QuantizeLinear":        bindQuantize,
@@ -47,11 +49,19 @@ var binders = map[string]binder{
 	"Split":           bindSplit,
 	"Tile":            bindTile,
 	"Transpose":       bindTranspose,
+	"Where":           bindWhere,
+	"Trilu":           bindTrilu,
 
 	// Elements in their order.
 	"CumProd": bindCumulate,
 	"CumSum":  bindCumulate,
 	"TopK":    bindTopK,
+
+	// Elements that are shortened.
+	"Shrink": bindShrink,
+
+	// Channels with their neighbours.
+	"LRN": bindLRN,
 
 	// Images read between their elements.
 	"GridSample": bindGridSample,
@@ -82,6 +92,7 @@ var binders = map[string]binder{
 var heads = map[string]binder{
 	// Normalisations of lines.
 	"LayerNormalization": bindLayerNorm,
+	"Hardmax":            bindSoftmax,
 	"LogSoftmax":         bindSoftmax,
 	"LpNormalization":    bindLpNorm,
 	"RMSNormalization":   bindRMSNorm,
@@ -99,5 +110,5 @@ func binderOf(n *ir.Node) (binder, bool) {
 			return bind, true
 		}
 	}
-	return bindChain, chain.Elementwise(n)
+	return bindChain, chain.Elementwise(n) || op.Operands(n) == 2
 }

@@ -79,6 +79,10 @@ func bindSoftmax(_ *program, n *ir.Node) (*bound, error) {
 	l := newLines(shape, func(a int) bool { return a == first || o.Flatten && a > first })
 	logs := n.Op.Kind() == "LogSoftmax"
 	switch {
+	case n.Op.Kind() == "Hardmax" && !l.joined:
+		return nil, nil
+	case n.Op.Kind() == "Hardmax":
+		return bindRowsOf(n, l.run, hardmax), nil
 	case l.joined && logs:
 		b := bindRowsOf(n, l.run, vec.LogSoftmax)
 		b.inplace = -1
@@ -92,6 +96,37 @@ func bindSoftmax(_ *program, n *ir.Node) (*bound, error) {
 		return func() error {
 			src, dst = in[0].F32s(), out[0].F32s()
 			run()
+			return nil
+		}
+	}}, nil
+}
+
+// hardmax gives 1 where the first of the largest is, else 0.
+func hardmax(y, x []float32) {
+	at := 0
+	if _, most, ok := vec.Range(x); ok {
+		at = slices.Index(x, most)
+	} else {
+		for i, v := range x {
+			if v > x[at] {
+				at = i
+			}
+		}
+	}
+	clear(y)
+	y[at] = 1
+}
+
+// bindShrink shortens elements.
+func bindShrink(_ *program, n *ir.Node) (*bound, error) {
+	if !f32(n) {
+		return nil, nil
+	}
+	o := n.Op.(*op.Shrink)
+	return &bound{inplace: 0, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+		body := func(lo, hi int) { vec.Shrink(out[0].F32s()[lo:hi], in[0].F32s()[lo:hi], o.Lambd, o.Bias) }
+		return func() error {
+			x.pool.Range(out[0].Len(), body)
 			return nil
 		}
 	}}, nil

@@ -151,10 +151,10 @@ func sumSquares(x []float32) float32 { return vec.SumSquares(x, 0) }
 // divide divides by a number of elements.
 func divide(y []float32, n int) {
 	if len(y) > 1 && n < 1<<24 {
-		rows := borrow()
+		rows := vec.Borrow()
 		rows[0][0] = float32(n)
 		quotients(y, y, rows[0][:1], 1, 0)
-		rows.giveBack()
+		rows.GiveBack()
 		return
 	}
 	for i, v := range y {

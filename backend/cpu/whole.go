@@ -6,13 +6,13 @@ import (
 	"spc/ir/tensor"
 )
 
-// bindIntegerPair binds a node that combines two operands of 64-bit integers, such as indices to which offsets are added.
-func bindIntegerPair(n *ir.Node) *bound {
-	if !static(n) || op.Integers(n) == nil {
+// bindPair binds a node that combines two operands of integers, such as indices to which offsets are added, f64 or bools.
+func bindPair(n *ir.Node) *bound {
+	if !static(n) || op.Pairs(n) == nil {
 		return nil
 	}
 	return &bound{inplace: -1, prepare: func(_ *exec, in, out []*tensor.Tensor) func() error {
-		combine := op.Integers(n)
+		combine := op.Pairs(n)
 		return func() error {
 			combine(out[0], in[0], in[1])
 			return nil
@@ -20,35 +20,49 @@ func bindIntegerPair(n *ir.Node) *bound {
 	}}
 }
 
-// casts are those to integers, of integers to bools, and from and to f64.
-var casts = map[[2]tensor.DType]func(y, x *tensor.Tensor){
-	{tensor.Bool, tensor.I32}: eachOf(func(v bool) int32 { return int32(oneOf(v)) }),
-	{tensor.Bool, tensor.I64}: eachOf(oneOf),
-	{tensor.F32, tensor.F64}:  eachOf(func(v float32) float64 { return float64(v) }),
-	{tensor.F32, tensor.I32}:  eachOf(func(v float32) int32 { return int32(tensor.Truncate(float64(v))) }),
-	{tensor.F32, tensor.I64}:  eachOf(func(v float32) int64 { return tensor.Truncate(float64(v)) }),
-	{tensor.F64, tensor.F32}:  eachOf(func(v float64) float32 { return float32(v) }),
-	{tensor.F64, tensor.I64}:  eachOf(tensor.Truncate),
-	{tensor.I32, tensor.Bool}: eachOf(func(v int32) bool { return v != 0 }),
-	{tensor.I32, tensor.I64}:  eachOf(func(v int32) int64 { return int64(v) }),
-	{tensor.I64, tensor.F64}:  eachOf(func(v int64) float64 { return float64(v) }),
-	{tensor.I64, tensor.Bool}: eachOf(func(v int64) bool { return v != 0 }),
-	{tensor.I64, tensor.I32}:  eachOf(func(v int64) int32 { return int32(v) }),
-}
-
-func oneOf(v bool) int64 {
-	if v {
-		return 1
+// bindWhere picks elements, those of other types than f32 as words.
+func bindWhere(p *program, n *ir.Node) (*bound, error) {
+	if b, err := bindChain(p, n); b != nil || err != nil || !static(n) || !moved(n.Outputs[0].Type.DType) {
+		return b, err
 	}
-	return 0
+	return &bound{inplace: -1, prepare: func(_ *exec, in, out []*tensor.Tensor) func() error {
+		pick := picks(n)
+		return func() error {
+			pick(out[0], in[0], in[1], in[2])
+			return nil
+		}
+	}}, nil
 }
 
-func eachOf[X, Y tensor.Elem](f func(X) Y) func(y, x *tensor.Tensor) {
-	return func(y, x *tensor.Tensor) {
-		d := tensor.Data[Y](y)
-		for i, v := range tensor.Data[X](x) {
-			d[i] = f(v)
+func picks(n *ir.Node) func(y, which, a, b *tensor.Tensor) {
+	switch n.Outputs[0].Type.DType.Size() {
+	case 1:
+		return picksOf[uint8](n)
+	case 2:
+		return picksOf[uint16](n)
+	case 4:
+		return picksOf[float32](n)
+	}
+	return picksOf[uint64](n)
+}
+
+func picksOf[T word](n *ir.Node) func(y, which, a, b *tensor.Tensor) {
+	var d, x, z []T
+	var pick []bool
+	each := op.Rows(n)
+	row := func(at, n int, off, step []int) {
+		y, pick, x, z := d[at:][:n], pick[off[0]:], x[off[1]:], z[off[2]:]
+		for i := range y {
+			v := z[i*step[2]]
+			if w := x[i*step[1]]; pick[i*step[0]] {
+				v = w
+			}
+			y[i] = v
 		}
+	}
+	return func(y, which, a, b *tensor.Tensor) {
+		d, pick, x, z = wordsOf[T](y), tensor.Data[bool](which), wordsOf[T](a), wordsOf[T](b)
+		each(row)
 	}
 }
 

@@ -8,11 +8,12 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// Predicates of VCMPPS that are false of NaN, but for notLess.
+// Predicates of VCMPPS that are false of NaN, but for unordered and notLess.
 const (
 	equal       = 0
 	less        = 1
 	lessOrEqual = 2
+	unordered   = 3
 	notLess     = 5
 )
 
@@ -95,12 +96,11 @@ var erfConsts = append(append([]float32{math.Sqrt2, math.Sqrt2 / 2, 2}, erfOdd..
 
 // erf returns erf(x), of what is not small as 1 - erfc(|x|), with the sign of x.
 func (m *arith) erf(x VecVirtual) VecVirtual {
-	z, e, sign := m.magnitude(x), m.vec(), m.vec()
+	z, e := m.magnitude(x), m.vec()
 	VMULPS(m.constant(math.Sqrt2), z, z)
 	VMOVUPS(m.constant(1), e)
 	VFNMADD231PS(m.constant(2), m.tail(z), e)
-	VANDNPS(x, m.register(magnitude), sign)
-	VORPS(sign, e, e)
+	e = m.signed(e, x)
 	square := m.vec()
 	VMULPS(x, x, square)
 	p := m.horner(square, erfOdd)
@@ -147,6 +147,51 @@ var functions = []elementwise{
 	unary("sin", "sin(x[i])", nil, func(m *arith, x VecVirtual) VecVirtual { return m.sine(x, 0) }),
 	unary("cos", "cos(x[i])", nil, func(m *arith, x VecVirtual) VecVirtual { return m.sine(x, 1) }),
 	{
+		name: "largest", loop: "s = max(s, abs(x[i]))", in: []string{"x"}, consts: []float32{magnitude}, unroll: 4, noStore: true,
+		// As integers, among which NaN is above infinity.
+		reduce: &reduction{neutral: 0, first: "s := float32(0)", combine: func(v, acc VecVirtual) { VPMAXUD(v, acc, acc) }},
+		body:   func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual { return m.magnitude(in[0]) },
+	},
+	unary("tan", "tan(x[i])", nil, (*arith).tan),
+	unary("asin", "asin(x[i])", asinConsts, (*arith).asin),
+	unary("acos", "acos(x[i])", acosConsts, (*arith).acos),
+	unary("atan", "atan(x[i])", atanConsts, (*arith).atan),
+	unary("sinh", "sinh(x[i])", sinhConsts, (*arith).sinh),
+	unary("cosh", "cosh(x[i])", nil, func(m *arith, x VecVirtual) VecVirtual {
+		return m.hyperbolic(x, func(u, v, r Op) { VADDPD(v, u, r) })
+	}),
+	unary("asinh", "asinh(x[i])", areaConsts, (*arith).asinh),
+	unary("acosh", "acosh(x[i])", areaConsts, (*arith).acosh),
+	unary("atanh", "atanh(x[i])", areaConsts, (*arith).atanh),
+	unary("sign", "sign(x[i])", []float32{1, -1}, func(m *arith, x VecVirtual) VecVirtual {
+		zero := m.vec()
+		VXORPS(zero, zero, zero)
+		r := m.vec()
+		VMOVAPS(x, r)
+		r = m.choose(less, x, zero, m.register(-1), r)
+		return m.choose(less, zero, x, m.register(1), r)
+	}),
+	{
+		name: "threshold", loop: "y[i] = 0\nif x[i] > least {\n\ty[i] = x[i]\n}", in: []string{"x"}, scalars: []string{"least"}, unroll: 1,
+		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
+			zero := m.vec()
+			VXORPS(zero, zero, zero)
+			return m.choose(less, s["least"], in[0], in[0], zero)
+		},
+	},
+	{
+		name: "shrink", loop: "y[i] = 0\nif x[i] > least {\n\ty[i] = x[i] - bias\n}\nif x[i] < -least {\n\ty[i] = x[i] + bias\n}",
+		in: []string{"x"}, scalars: []string{"least", "bias"}, unroll: 1,
+		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
+			zero, low, below, above := m.vec(), m.vec(), m.vec(), m.vec()
+			VXORPS(zero, zero, zero)
+			VSUBPS(s["least"], zero, low)
+			VADDPS(s["bias"], in[0], below)
+			VSUBPS(s["bias"], in[0], above)
+			return m.choose(less, in[0], low, below, m.choose(less, s["least"], in[0], above, zero))
+		},
+	},
+	{
 		name: "swish", loop: "y[i] = x[i] / (1 + exp(-alpha*x[i]))", in: []string{"x"}, scalars: []string{"alpha"}, consts: sigmoidConsts, unroll: 1,
 		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
 			z := m.vec()
@@ -188,8 +233,12 @@ var functions = []elementwise{
 		},
 	},
 	{
-		name: "pow", loop: "y[i] = pow(a[i], b[i])", in: []string{"a", "b"}, unroll: 1,
+		name: "pow", loop: "y[i] = pow(a[i], b[i])", in: []string{"a", "b"}, consts: powConsts, unroll: 1,
 		body: func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual { return m.pow(in[0], in[1]) },
+	},
+	{
+		name: "fmod", loop: "y[i] = fmod(a[i], b[i])", in: []string{"a", "b"}, consts: []float32{magnitude}, unroll: 1,
+		body: func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual { return m.fmod(in[0], in[1]) },
 	},
 	test("equal", "a[i] == b[i]", equal),
 	test("less", "a[i] < b[i]", less),

@@ -258,14 +258,18 @@ func fmaPeak(a isa) {
 	end()
 }
 
-// helperKernels generates elementwise functions and what goes with them.
+// helperKernels generates elementwise functions, conversions and what goes with them.
 func helperKernels() {
 	all := slices.Concat(helpers, functions)
 	globals(all)
 	wideGlobals()
+	shuffleTables()
 	for _, a := range isas {
 		for _, e := range all {
 			a.elementwise(e)
+		}
+		for _, c := range conversions {
+			a.conversion(c)
 		}
 		taps(a)
 		tapRows(a)

@@ -74,6 +74,7 @@ func wideGlobals() {
 	}
 	for _, list := range [][]float64{log2Odd, exp2Part, sinOdd, cosEven, {
 		1 << 52, 1<<52 + 1023, rounding, 1, math.Ln2, powerMost, -powerMost, 2 / math.Pi, quarterHi, quarterLo,
+		-1, 0.5, math.Log2E, math.Ln2 / 2, math.NaN(),
 	}} {
 		for _, c := range list {
 			put(math.Float64bits(c))
@@ -180,56 +181,240 @@ func (m *arith) log(x VecVirtual) VecVirtual {
 	return m.choose(notLess, x, m.register(float32(math.Inf(1))), x, r)
 }
 
-// pow returns x to the z, both finite, where x is positive, or 0 and z is positive.
+// exp2 returns 2 to the l, which is limited and overwritten.
+func (m *arith) exp2(l VecVirtual) VecVirtual {
+	VMINPD(m.wide(powerMost), l, l)
+	VMAXPD(m.wide(-powerMost), l, l)
+	n, whole := m.vec(), m.vec()
+	VADDPD(m.wide(rounding), l, n)
+	VSUBPD(m.wide(rounding), n, whole)
+	VSUBPD(whole, l, l)
+	p := m.wideHorner(l, exp2Part)
+	VPSLLQ(Imm(52), n, n)
+	VPADDQ(n, p, p)
+	return p
+}
+
+var powConsts = []float32{0, 1, 0.5, magnitude, float32(math.Inf(1)), float32(math.NaN())}
+
+// pow returns x to the z, both finite.
 func (m *arith) pow(x, z VecVirtual) VecVirtual {
 	r := m.halves(func(in []VecVirtual) VecVirtual {
 		l := m.log2(in[0])
 		VMULPD(in[1], l, l)
-		VMINPD(m.wide(powerMost), l, l)
-		VMAXPD(m.wide(-powerMost), l, l)
-		n := m.vec()
-		VADDPD(m.wide(rounding), l, n)
-		whole := m.vec()
-		VSUBPD(m.wide(rounding), n, whole)
-		VSUBPD(whole, l, l)
-		p := m.wideHorner(l, exp2Part)
-		VPSLLQ(Imm(52), n, n)
-		VPADDQ(n, p, p)
-		return p
-	}, x, z)
+		return m.exp2(l)
+	}, m.magnitude(x), z)
 	zero := m.vec()
 	VXORPS(zero, zero, zero)
-	return m.choose(equal, x, zero, zero, r)
+	// Of 0 there are 0, 1 and infinity.
+	of := m.choose(less, zero, z, zero, m.copied(m.register(1)))
+	of = m.choose(less, z, zero, m.register(float32(math.Inf(1))), of)
+	r = m.choose(equal, x, zero, of, r)
+	// Of what is negative whole exponents are known, whose halves are not whole where they are odd.
+	whole, half := rounded(11)(m, m.copied(z)), m.vec()
+	VMULPS(m.constant(0.5), whole, half)
+	wholeHalf := rounded(11)(m, m.copied(half))
+	not := m.choose(less, x, zero, m.register(float32(math.NaN())), m.copied(r))
+	r = m.choose(equal, z, whole, r, not)
+	sign := m.vec()
+	VANDNPS(x, m.register(magnitude), sign)
+	VORPS(r, sign, sign)
+	odd := m.choose(equal, half, wholeHalf, r, sign)
+	return m.choose(equal, z, whole, odd, r)
+}
+
+// copied returns x in a register that may be overwritten.
+func (m *arith) copied(x VecVirtual) VecVirtual {
+	r := m.vec()
+	VMOVAPS(x, r)
+	return r
+}
+
+// fmod returns x - n z with the sign of x, where n is x/z without its fraction; NaN where that has too many digits or one of both is
+// not finite. The product is not rounded; a quotient that was rounded up to a whole number has the rest one z too low.
+func (m *arith) fmod(x, z VecVirtual) VecVirtual {
+	r := m.halves(func(in []VecVirtual) VecVirtual {
+		r, n, low := in[0], m.vec(), m.vec()
+		VDIVPD(in[1], r, n)
+		if m.lanes == 16 {
+			VRNDSCALEPD(Imm(11), n, n)
+		} else {
+			VROUNDPD(Imm(11), n, n)
+		}
+		VFNMADD231PD(in[1], n, r)
+		VXORPD(low, low, low)
+		next, far := m.vec(), m.vec()
+		VADDPD(in[1], r, next)
+		VMOVUPD(m.wide(1<<52), far)
+		if m.lanes == 16 {
+			k := K()
+			VCMPPD(Imm(less), low, r, k)
+			VMOVAPD(next, k, r)
+			VCMPPD(Imm(notLess), far, n, k)
+			VMOVUPD(m.wide(math.NaN()), k, r)
+		} else {
+			mask := m.vec()
+			VCMPPD(Imm(less), low, r, mask)
+			VBLENDVPD(mask, next, r, r)
+			VCMPPD(Imm(notLess), far, n, mask)
+			VORPD(mask, r, r)
+		}
+		return r
+	}, m.magnitude(x), m.magnitude(z))
+	return m.signed(r, x)
+}
+
+// hyperbolic returns half of what f makes of e to the x and of its reciprocal; NaN stays.
+func (m *arith) hyperbolic(x VecVirtual, f func(u, v, r Op)) VecVirtual {
+	r := m.halves(func(in []VecVirtual) VecVirtual {
+		l, v := in[0], m.vec()
+		VMULPD(m.wide(math.Log2E), l, l)
+		u := m.exp2(l)
+		VMOVUPD(m.wide(1), v)
+		VDIVPD(u, v, v)
+		f(u, v, u)
+		VMULPD(m.wide(0.5), u, u)
+		return u
+	}, x)
+	return m.choose(unordered, x, x, x, r)
+}
+
+// sinhSmall is up to where sinh is a polynomial.
+const sinhSmall = 1. / 16
+
+var (
+	sinhSeries = []float32{1. / 120, 1. / 6, 1}
+	sinhConsts = append([]float32{magnitude, sinhSmall}, sinhSeries...)
+)
+
+// sinh returns sinh(x).
+func (m *arith) sinh(x VecVirtual) VecVirtual {
+	r := m.hyperbolic(x, func(u, v, r Op) { VSUBPD(v, u, r) })
+	return m.small(x, sinhSmall, sinhSeries, r)
+}
+
+// small returns x times a polynomial in x*x where |x| is below an end, else r.
+func (m *arith) small(x VecVirtual, end float32, series []float32, r VecVirtual) VecVirtual {
+	square := m.vec()
+	VMULPS(x, x, square)
+	p := m.horner(square, series)
+	VMULPS(x, p, p)
+	return m.choose(less, m.magnitude(x), m.register(end), p, r)
+}
+
+// areaSmall is up to where the area functions are polynomials.
+const areaSmall = 1. / 1024
+
+var (
+	asinhSeries = []float32{-1. / 6, 1}
+	atanhSeries = []float32{1. / 3, 1}
+	areaConsts  = []float32{magnitude, areaSmall, -1. / 6, 1. / 3, 1, float32(math.Inf(1)), float32(math.NaN())}
+)
+
+// asinh returns log(|x| + root of x*x+1) with the sign of x.
+func (m *arith) asinh(x VecVirtual) VecVirtual {
+	t := m.magnitude(x)
+	r := m.halves(func(in []VecVirtual) VecVirtual {
+		root := m.vec()
+		VMOVUPD(m.wide(1), root)
+		VFMADD231PD(in[0], in[0], root)
+		VSQRTPD(root, root)
+		VADDPD(root, in[0], root)
+		return m.scaled(m.log2(root), math.Ln2)
+	}, t)
+	r = m.choose(notLess, t, m.register(float32(math.Inf(1))), t, r)
+	return m.small(x, areaSmall, asinhSeries, m.signed(r, x))
+}
+
+// acosh returns log(x + root of x*x-1), NaN below 1.
+func (m *arith) acosh(x VecVirtual) VecVirtual {
+	r := m.halves(func(in []VecVirtual) VecVirtual {
+		root := m.vec()
+		VMOVUPD(m.wide(-1), root)
+		VFMADD231PD(in[0], in[0], root)
+		VSQRTPD(root, root)
+		VADDPD(root, in[0], root)
+		return m.scaled(m.log2(root), math.Ln2)
+	}, x)
+	r = m.choose(less, x, m.register(1), m.register(float32(math.NaN())), r)
+	return m.choose(notLess, x, m.register(float32(math.Inf(1))), x, r)
+}
+
+// atanh returns log((1+|x|)/(1-|x|))/2 with the sign of x, NaN beyond 1.
+func (m *arith) atanh(x VecVirtual) VecVirtual {
+	t, one := m.magnitude(x), m.register(1)
+	r := m.halves(func(in []VecVirtual) VecVirtual {
+		above, below := m.vec(), m.vec()
+		VMOVUPD(m.wide(1), below)
+		VADDPD(in[0], below, above)
+		VSUBPD(in[0], below, below)
+		VDIVPD(below, above, above)
+		return m.scaled(m.log2(above), math.Ln2/2)
+	}, t)
+	r = m.choose(equal, t, one, m.register(float32(math.Inf(1))), r)
+	r = m.choose(less, t, one, r, m.choose(equal, t, one, r, m.copied(m.register(float32(math.NaN())))))
+	return m.small(x, areaSmall, atanhSeries, m.signed(r, x))
+}
+
+// scaled returns x times c, in x.
+func (m *arith) scaled(x VecVirtual, c float64) VecVirtual {
+	VMULPD(m.wide(c), x, x)
+	return x
+}
+
+// circle returns the quarter of the circle in whose middle x shifted by quarters is, as an integer, and sine and cosine of its
+// distance from there; |x| is less than 2^30.
+func (m *arith) circle(r VecVirtual, quarters int) (n, s, c VecVirtual) {
+	n, whole := m.vec(), m.vec()
+	VMOVUPD(m.wide(rounding), n)
+	VFMADD231PD(m.wide(2/math.Pi), r, n)
+	VSUBPD(m.wide(rounding), n, whole)
+	VFNMADD231PD(m.wide(quarterHi), whole, r)
+	VFNMADD231PD(m.wide(quarterLo), whole, r)
+	for range quarters {
+		VPADDQ(m.bits(1), n, n)
+	}
+	square := m.vec()
+	VMULPD(r, r, square)
+	s, c = m.wideHorner(square, sinOdd), m.wideHorner(square, cosEven)
+	VMULPD(r, s, s)
+	return n, s, c
+}
+
+// oddly returns yes in odd quarters, of which the sign bit of odd is set, else no, which it overwrites.
+func (m *arith) oddly(odd, yes, no VecVirtual) VecVirtual {
+	if m.lanes == 16 {
+		k := K()
+		VPMOVQ2M(odd, k)
+		VMOVAPD(yes, k, no)
+	} else {
+		VBLENDVPD(odd, yes, no, no)
+	}
+	return no
 }
 
 // sine returns the sine of x shifted by quarters of the circle; |x| is less than 2^30.
 func (m *arith) sine(x VecVirtual, quarters int) VecVirtual {
 	return m.halves(func(in []VecVirtual) VecVirtual {
-		r, n, whole := in[0], m.vec(), m.vec()
-		VMOVUPD(m.wide(rounding), n)
-		VFMADD231PD(m.wide(2/math.Pi), r, n)
-		VSUBPD(m.wide(rounding), n, whole)
-		VFNMADD231PD(m.wide(quarterHi), whole, r)
-		VFNMADD231PD(m.wide(quarterLo), whole, r)
-		for range quarters {
-			VPADDQ(m.bits(1), n, n)
-		}
-		square := m.vec()
-		VMULPD(r, r, square)
-		s, c := m.wideHorner(square, sinOdd), m.wideHorner(square, cosEven)
-		VMULPD(r, s, s)
+		n, s, c := m.circle(in[0], quarters)
 		odd := m.vec()
 		VPSLLQ(Imm(63), n, odd)
-		if m.lanes == 16 {
-			k := K()
-			VPMOVQ2M(odd, k)
-			VMOVAPD(c, k, s)
-		} else {
-			VBLENDVPD(odd, c, s, s)
-		}
+		s = m.oddly(odd, c, s)
 		VPSLLQ(Imm(62), n, n)
 		VANDPD(m.bits(1<<63), n, n)
 		VXORPD(n, s, s)
 		return s
+	}, x)
+}
+
+// tan returns the tangent of x; |x| is less than 2^30.
+func (m *arith) tan(x VecVirtual) VecVirtual {
+	return m.halves(func(in []VecVirtual) VecVirtual {
+		n, s, c := m.circle(in[0], 0)
+		VPSLLQ(Imm(63), n, n)
+		above, below := m.oddly(n, c, m.copied(s)), m.oddly(n, s, c)
+		VDIVPD(below, above, above)
+		VXORPD(n, above, above)
+		return above
 	}, x)
 }

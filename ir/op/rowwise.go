@@ -140,41 +140,110 @@ func eachRow[A any, R tensor.Elem](shape []int, out *tensor.Tensor, x, y []A, sx
 	})
 }
 
-// Integers returns what computes a node that combines two operands i64 of known shapes element by element, without
-// allocating: out takes i64 or bools. It is used by one caller at a time, and nil for other nodes.
-func Integers(n *ir.Node) func(out, x, y *tensor.Tensor) {
+// Pairs returns what computes a node that combines two operands of one type and of known shapes element by element, without
+// allocating: integers, f64 or bools, of which out takes as many or bools. It is used by one caller at a time, and nil for other nodes.
+func Pairs(n *ir.Node) func(out, x, y *tensor.Tensor) {
 	if Operands(n) != 2 || len(n.Inputs) != 2 || len(n.Outputs) != 1 {
 		return nil
 	}
 	var strides [][]int
 	shape, ok := n.Outputs[0].Type.Shape()
+	dt := n.Inputs[0].Type.DType
 	for _, v := range n.Inputs {
 		s, known := v.Type.Shape()
-		if ok = ok && known && v.Type.DType == tensor.I64; !ok {
+		if ok = ok && known && v.Type.DType == dt; !ok {
 			return nil
 		}
 		strides = append(strides, broadcastStrides(s, shape))
 	}
 	plan, kind := planRows(shape, strides), n.Op.Kind()
-	for _, f := range []rowFunc[int64, int64]{binaryFuncs[kind].i64, variadicFuncs[kind].i64} {
-		if f != nil {
-			return zipped(plan, f)
+	switch dt {
+	case tensor.I8:
+		return integerPairs[int8](plan, n.Op)
+	case tensor.I16:
+		return integerPairs[int16](plan, n.Op)
+	case tensor.I32:
+		return integerPairs[int32](plan, n.Op)
+	case tensor.I64:
+		return integerPairs[int64](plan, n.Op)
+	case tensor.U8:
+		return integerPairs[uint8](plan, n.Op)
+	case tensor.U16:
+		return integerPairs[uint16](plan, n.Op)
+	case tensor.U32:
+		return integerPairs[uint32](plan, n.Op)
+	case tensor.U64:
+		return integerPairs[uint64](plan, n.Op)
+	case tensor.F64:
+		of := binaryFuncs[kind].f64
+		switch o := n.Op.(type) {
+		case *Mod:
+			of = o.rows().f64
+		case *Variadic:
+			if kind != "Mean" {
+				of = variadicFuncs[kind].f64
+			}
 		}
-	}
-	if f := compareFuncs[kind].i64; f != nil {
-		return zipped(plan, f)
+		return zipped(plan, of, compareFuncs[kind].f64)
+	case tensor.Bool:
+		return zipped(plan, binaryFuncs[kind].bool, compareFuncs[kind].bool)
 	}
 	return nil
 }
 
-func zipped[R tensor.Elem](plan rowPlan, f rowFunc[int64, R]) func(out, x, y *tensor.Tensor) {
+// integerPairs are Pairs of a type: what 64 bits give, cut off, narrower ones give, too.
+func integerPairs[T integer](plan rowPlan, o ir.Op) func(out, x, y *tensor.Tensor) {
+	switch o := o.(type) {
+	case *Mod:
+		if o.FMod {
+			return zipped(plan, fmodRow[T], nil)
+		}
+		return zipped(plan, modRow[T], nil)
+	case *BitShift:
+		if o.Direction == "RIGHT" {
+			return zipped(plan, shrRow[T], nil)
+		}
+		return zipped(plan, shlRow[T], nil)
+	}
+	return zipped(plan, map[string]rowFunc[T, T]{
+		"Add": addRow[T], "BitwiseAnd": bitAndRow[T], "BitwiseOr": bitOrRow[T], "BitwiseXor": bitXorRow[T], "Div": quoRow[T],
+		"Max": maxRow[T], "Min": minRow[T], "Mul": mulRow[T], "PRelu": preluRow[T], "Sub": subRow[T],
+	}[o.Kind()], map[string]rowFunc[T, bool]{
+		"Equal": equalRow[T], "Greater": greaterRow[T], "GreaterOrEqual": greaterEqualRow[T], "Less": lessRow[T], "LessOrEqual": lessEqualRow[T],
+	}[o.Kind()])
+}
+
+// zipped applies to rows whichever function is not nil.
+func zipped[T tensor.Elem](plan rowPlan, f rowFunc[T, T], test rowFunc[T, bool]) func(out, x, y *tensor.Tensor) {
+	if f != nil {
+		return zippedTo(plan, f)
+	}
+	if test != nil {
+		return zippedTo(plan, test)
+	}
+	return nil
+}
+
+func zippedTo[T, R tensor.Elem](plan rowPlan, f rowFunc[T, R]) func(out, x, y *tensor.Tensor) {
 	var d []R
-	var a, b []int64
+	var a, b []T
 	row := func(at, n int, off, step []int) { f(d[at:at+n], a[off[0]:], b[off[1]:], step[0], step[1]) }
 	return func(out, x, y *tensor.Tensor) {
-		d, a, b = tensor.Data[R](out), tensor.Data[int64](x), tensor.Data[int64](y)
+		d, a, b = tensor.Data[R](out), tensor.Data[T](x), tensor.Data[T](y)
 		plan.each(row)
 	}
+}
+
+// Rows returns what calls a function for each row of the output of a node of known shapes that combines its inputs element by
+// element: n elements from one on, which inputs have from an offset on in steps. It is used by one caller at a time.
+func Rows(n *ir.Node) func(f func(at, n int, off, step []int)) {
+	shape, _ := n.Outputs[0].Type.Shape()
+	var strides [][]int
+	for _, v := range n.Inputs {
+		s, _ := v.Type.Shape()
+		strides = append(strides, broadcastStrides(s, shape))
+	}
+	return planRows(shape, strides).each
 }
 
 // walkRows splits a box of elements, read from several tensors with their
@@ -266,7 +335,9 @@ func (p rowPlan) each(f func(at, n int, off, step []int)) {
 	}
 }
 
-type integer interface{ ~int64 | ~uint64 }
+type integer interface {
+	~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64
+}
 
 type float interface{ ~float32 | ~float64 }
 

@@ -232,6 +232,9 @@ func (t *Tensor) BitsAs(dt DType) *Tensor {
 // bits the nearest one in it.
 func Truncate(x float64) int64 { return truncate(x, false) }
 
+// TruncateUnsigned is Truncate to an unsigned integer, of which what is negative has the bits of the signed one.
+func TruncateUnsigned(x float64) uint64 { return uint64(truncate(x, true)) }
+
 // truncate cuts off the fraction of x; a value beyond the range of 64 bits
 // becomes the nearest one in it. For an unsigned type the result is its bits.
 func truncate(x float64, unsigned bool) int64 {

@@ -14,14 +14,14 @@ import (
 // joins transposes, reshapes and slices that follow each other, cancels transposes around
 // what treats elements or channels one by one and reshapes around a binary operator, makes a transpose part of
 // the product that reads it where it can, makes shapes constant that name only
-// what stays, has elementwise operators read what an Expand repeats for them, and turns the broadcasting of old opsets into numpy's.
+// what stays, has elementwise operators read what an Expand repeats for them, raises f32 to constant powers of its own type, and turns the broadcasting of old opsets into numpy's.
 func Identities(g *ir.Graph) (int, error) {
 	return rewrite(g, func(n *ir.Node) (bool, error) {
 		if v := same(n); v != nil {
 			forward(n, v)
 			return true, nil
 		}
-		for _, f := range []func(*ir.Node) (bool, error){realign, joinTransposes, passTranspose, reshapeOnly, joinReshapes, unwrapReshapes, skipExpand, settleShape, transposeFlags, permuteRows, joinSlices} {
+		for _, f := range []func(*ir.Node) (bool, error){realign, joinTransposes, passTranspose, reshapeOnly, joinReshapes, unwrapReshapes, skipExpand, settleShape, transposeFlags, permuteRows, joinSlices, floatExponent} {
 			done, err := f(n)
 			if err != nil {
 				return false, err
@@ -46,6 +46,20 @@ func same(n *ir.Node) *ir.Value {
 		return nil
 	}
 	return op.Same(n)
+}
+
+// floatExponent makes constant integers to which f32 is raised floats, where these are the same numbers.
+func floatExponent(n *ir.Node) (bool, error) {
+	if n.Op.Kind() != "Pow" || n.Inputs[0].Type.DType != tensor.F32 || n.Inputs[1].Const == nil || !n.Inputs[1].Type.DType.IsInt() {
+		return false, nil
+	}
+	e := n.Inputs[1]
+	floats := e.Const.To(tensor.F32)
+	if !floats.To(e.Const.DType()).Equal(e.Const) {
+		return false, nil
+	}
+	n.SetInput(1, n.Graph().NewConst(e.Name+".float", floats))
+	return true, nil
 }
 
 // realign makes a binary operator that aligns its second input with an axis, as

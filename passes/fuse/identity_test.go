@@ -34,6 +34,24 @@ graph "g"(%x: f32[batch,3]) {
   %r: f32[batch,3] = Relu "relu" (%x)
   return %x as "i", %r, %r as "j"
 }`},
+		"whole exponents": {`
+graph "g"(%x: f32[3], %d: f64[3]) {
+  %e: i64[3] = const {2, -3, 16777216}
+  %long: i64[] = const {16777217}
+  %y: f32[3] = Pow "y" (%x, %e)
+  %z: f32[3] = Pow "z" (%x, %long)
+  %w: f64[3] = Pow "w" (%d, %e)
+  return %y, %z, %w
+}`, `
+graph "g"(%x: f32[3], %d: f64[3]) {
+  %e.float: f32[3] = const {2.0, -3.0, 1.6777216e+07}
+  %y: f32[3] = Pow "y" (%x, %e.float)
+  %long: i64[] = const {16777217}
+  %z: f32[3] = Pow "z" (%x, %long)
+  %e: i64[3] = const {2, -3, 16777216}
+  %w: f64[3] = Pow "w" (%d, %e)
+  return %y, %z, %w
+}`},
 		"a sum between reshapes of axes that the other has in part": {`
 graph "g"(%x: f32[6,2,5], %m: f32[3,1,5]) {
   %wide: i64[4] = const {2, 3, 2, 5}

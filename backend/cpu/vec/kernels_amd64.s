@@ -1046,7 +1046,327 @@ DATA consts<>+4080(SB)/4, $0x3f906eba
 DATA consts<>+4084(SB)/4, $0x3f906eba
 DATA consts<>+4088(SB)/4, $0x3f906eba
 DATA consts<>+4092(SB)/4, $0x3f906eba
-GLOBL consts<>(SB), RODATA|NOPTR, $4096
+DATA consts<>+4096(SB)/4, $0x3fc90fdb
+DATA consts<>+4100(SB)/4, $0x3fc90fdb
+DATA consts<>+4104(SB)/4, $0x3fc90fdb
+DATA consts<>+4108(SB)/4, $0x3fc90fdb
+DATA consts<>+4112(SB)/4, $0x3fc90fdb
+DATA consts<>+4116(SB)/4, $0x3fc90fdb
+DATA consts<>+4120(SB)/4, $0x3fc90fdb
+DATA consts<>+4124(SB)/4, $0x3fc90fdb
+DATA consts<>+4128(SB)/4, $0x3fc90fdb
+DATA consts<>+4132(SB)/4, $0x3fc90fdb
+DATA consts<>+4136(SB)/4, $0x3fc90fdb
+DATA consts<>+4140(SB)/4, $0x3fc90fdb
+DATA consts<>+4144(SB)/4, $0x3fc90fdb
+DATA consts<>+4148(SB)/4, $0x3fc90fdb
+DATA consts<>+4152(SB)/4, $0x3fc90fdb
+DATA consts<>+4156(SB)/4, $0x3fc90fdb
+DATA consts<>+4160(SB)/4, $0x3d2ea2b5
+DATA consts<>+4164(SB)/4, $0x3d2ea2b5
+DATA consts<>+4168(SB)/4, $0x3d2ea2b5
+DATA consts<>+4172(SB)/4, $0x3d2ea2b5
+DATA consts<>+4176(SB)/4, $0x3d2ea2b5
+DATA consts<>+4180(SB)/4, $0x3d2ea2b5
+DATA consts<>+4184(SB)/4, $0x3d2ea2b5
+DATA consts<>+4188(SB)/4, $0x3d2ea2b5
+DATA consts<>+4192(SB)/4, $0x3d2ea2b5
+DATA consts<>+4196(SB)/4, $0x3d2ea2b5
+DATA consts<>+4200(SB)/4, $0x3d2ea2b5
+DATA consts<>+4204(SB)/4, $0x3d2ea2b5
+DATA consts<>+4208(SB)/4, $0x3d2ea2b5
+DATA consts<>+4212(SB)/4, $0x3d2ea2b5
+DATA consts<>+4216(SB)/4, $0x3d2ea2b5
+DATA consts<>+4220(SB)/4, $0x3d2ea2b5
+DATA consts<>+4224(SB)/4, $0x3cc37236
+DATA consts<>+4228(SB)/4, $0x3cc37236
+DATA consts<>+4232(SB)/4, $0x3cc37236
+DATA consts<>+4236(SB)/4, $0x3cc37236
+DATA consts<>+4240(SB)/4, $0x3cc37236
+DATA consts<>+4244(SB)/4, $0x3cc37236
+DATA consts<>+4248(SB)/4, $0x3cc37236
+DATA consts<>+4252(SB)/4, $0x3cc37236
+DATA consts<>+4256(SB)/4, $0x3cc37236
+DATA consts<>+4260(SB)/4, $0x3cc37236
+DATA consts<>+4264(SB)/4, $0x3cc37236
+DATA consts<>+4268(SB)/4, $0x3cc37236
+DATA consts<>+4272(SB)/4, $0x3cc37236
+DATA consts<>+4276(SB)/4, $0x3cc37236
+DATA consts<>+4280(SB)/4, $0x3cc37236
+DATA consts<>+4284(SB)/4, $0x3cc37236
+DATA consts<>+4288(SB)/4, $0x3d3a92d5
+DATA consts<>+4292(SB)/4, $0x3d3a92d5
+DATA consts<>+4296(SB)/4, $0x3d3a92d5
+DATA consts<>+4300(SB)/4, $0x3d3a92d5
+DATA consts<>+4304(SB)/4, $0x3d3a92d5
+DATA consts<>+4308(SB)/4, $0x3d3a92d5
+DATA consts<>+4312(SB)/4, $0x3d3a92d5
+DATA consts<>+4316(SB)/4, $0x3d3a92d5
+DATA consts<>+4320(SB)/4, $0x3d3a92d5
+DATA consts<>+4324(SB)/4, $0x3d3a92d5
+DATA consts<>+4328(SB)/4, $0x3d3a92d5
+DATA consts<>+4332(SB)/4, $0x3d3a92d5
+DATA consts<>+4336(SB)/4, $0x3d3a92d5
+DATA consts<>+4340(SB)/4, $0x3d3a92d5
+DATA consts<>+4344(SB)/4, $0x3d3a92d5
+DATA consts<>+4348(SB)/4, $0x3d3a92d5
+DATA consts<>+4352(SB)/4, $0x3d997c6c
+DATA consts<>+4356(SB)/4, $0x3d997c6c
+DATA consts<>+4360(SB)/4, $0x3d997c6c
+DATA consts<>+4364(SB)/4, $0x3d997c6c
+DATA consts<>+4368(SB)/4, $0x3d997c6c
+DATA consts<>+4372(SB)/4, $0x3d997c6c
+DATA consts<>+4376(SB)/4, $0x3d997c6c
+DATA consts<>+4380(SB)/4, $0x3d997c6c
+DATA consts<>+4384(SB)/4, $0x3d997c6c
+DATA consts<>+4388(SB)/4, $0x3d997c6c
+DATA consts<>+4392(SB)/4, $0x3d997c6c
+DATA consts<>+4396(SB)/4, $0x3d997c6c
+DATA consts<>+4400(SB)/4, $0x3d997c6c
+DATA consts<>+4404(SB)/4, $0x3d997c6c
+DATA consts<>+4408(SB)/4, $0x3d997c6c
+DATA consts<>+4412(SB)/4, $0x3d997c6c
+DATA consts<>+4416(SB)/4, $0x3e2aaafe
+DATA consts<>+4420(SB)/4, $0x3e2aaafe
+DATA consts<>+4424(SB)/4, $0x3e2aaafe
+DATA consts<>+4428(SB)/4, $0x3e2aaafe
+DATA consts<>+4432(SB)/4, $0x3e2aaafe
+DATA consts<>+4436(SB)/4, $0x3e2aaafe
+DATA consts<>+4440(SB)/4, $0x3e2aaafe
+DATA consts<>+4444(SB)/4, $0x3e2aaafe
+DATA consts<>+4448(SB)/4, $0x3e2aaafe
+DATA consts<>+4452(SB)/4, $0x3e2aaafe
+DATA consts<>+4456(SB)/4, $0x3e2aaafe
+DATA consts<>+4460(SB)/4, $0x3e2aaafe
+DATA consts<>+4464(SB)/4, $0x3e2aaafe
+DATA consts<>+4468(SB)/4, $0x3e2aaafe
+DATA consts<>+4472(SB)/4, $0x3e2aaafe
+DATA consts<>+4476(SB)/4, $0x3e2aaafe
+DATA consts<>+4480(SB)/4, $0x40490fdb
+DATA consts<>+4484(SB)/4, $0x40490fdb
+DATA consts<>+4488(SB)/4, $0x40490fdb
+DATA consts<>+4492(SB)/4, $0x40490fdb
+DATA consts<>+4496(SB)/4, $0x40490fdb
+DATA consts<>+4500(SB)/4, $0x40490fdb
+DATA consts<>+4504(SB)/4, $0x40490fdb
+DATA consts<>+4508(SB)/4, $0x40490fdb
+DATA consts<>+4512(SB)/4, $0x40490fdb
+DATA consts<>+4516(SB)/4, $0x40490fdb
+DATA consts<>+4520(SB)/4, $0x40490fdb
+DATA consts<>+4524(SB)/4, $0x40490fdb
+DATA consts<>+4528(SB)/4, $0x40490fdb
+DATA consts<>+4532(SB)/4, $0x40490fdb
+DATA consts<>+4536(SB)/4, $0x40490fdb
+DATA consts<>+4540(SB)/4, $0x40490fdb
+DATA consts<>+4544(SB)/4, $0x3b3ac531
+DATA consts<>+4548(SB)/4, $0x3b3ac531
+DATA consts<>+4552(SB)/4, $0x3b3ac531
+DATA consts<>+4556(SB)/4, $0x3b3ac531
+DATA consts<>+4560(SB)/4, $0x3b3ac531
+DATA consts<>+4564(SB)/4, $0x3b3ac531
+DATA consts<>+4568(SB)/4, $0x3b3ac531
+DATA consts<>+4572(SB)/4, $0x3b3ac531
+DATA consts<>+4576(SB)/4, $0x3b3ac531
+DATA consts<>+4580(SB)/4, $0x3b3ac531
+DATA consts<>+4584(SB)/4, $0x3b3ac531
+DATA consts<>+4588(SB)/4, $0x3b3ac531
+DATA consts<>+4592(SB)/4, $0x3b3ac531
+DATA consts<>+4596(SB)/4, $0x3b3ac531
+DATA consts<>+4600(SB)/4, $0x3b3ac531
+DATA consts<>+4604(SB)/4, $0x3b3ac531
+DATA consts<>+4608(SB)/4, $0xbc83a259
+DATA consts<>+4612(SB)/4, $0xbc83a259
+DATA consts<>+4616(SB)/4, $0xbc83a259
+DATA consts<>+4620(SB)/4, $0xbc83a259
+DATA consts<>+4624(SB)/4, $0xbc83a259
+DATA consts<>+4628(SB)/4, $0xbc83a259
+DATA consts<>+4632(SB)/4, $0xbc83a259
+DATA consts<>+4636(SB)/4, $0xbc83a259
+DATA consts<>+4640(SB)/4, $0xbc83a259
+DATA consts<>+4644(SB)/4, $0xbc83a259
+DATA consts<>+4648(SB)/4, $0xbc83a259
+DATA consts<>+4652(SB)/4, $0xbc83a259
+DATA consts<>+4656(SB)/4, $0xbc83a259
+DATA consts<>+4660(SB)/4, $0xbc83a259
+DATA consts<>+4664(SB)/4, $0xbc83a259
+DATA consts<>+4668(SB)/4, $0xbc83a259
+DATA consts<>+4672(SB)/4, $0x3d2edd4b
+DATA consts<>+4676(SB)/4, $0x3d2edd4b
+DATA consts<>+4680(SB)/4, $0x3d2edd4b
+DATA consts<>+4684(SB)/4, $0x3d2edd4b
+DATA consts<>+4688(SB)/4, $0x3d2edd4b
+DATA consts<>+4692(SB)/4, $0x3d2edd4b
+DATA consts<>+4696(SB)/4, $0x3d2edd4b
+DATA consts<>+4700(SB)/4, $0x3d2edd4b
+DATA consts<>+4704(SB)/4, $0x3d2edd4b
+DATA consts<>+4708(SB)/4, $0x3d2edd4b
+DATA consts<>+4712(SB)/4, $0x3d2edd4b
+DATA consts<>+4716(SB)/4, $0x3d2edd4b
+DATA consts<>+4720(SB)/4, $0x3d2edd4b
+DATA consts<>+4724(SB)/4, $0x3d2edd4b
+DATA consts<>+4728(SB)/4, $0x3d2edd4b
+DATA consts<>+4732(SB)/4, $0x3d2edd4b
+DATA consts<>+4736(SB)/4, $0xbd99b01d
+DATA consts<>+4740(SB)/4, $0xbd99b01d
+DATA consts<>+4744(SB)/4, $0xbd99b01d
+DATA consts<>+4748(SB)/4, $0xbd99b01d
+DATA consts<>+4752(SB)/4, $0xbd99b01d
+DATA consts<>+4756(SB)/4, $0xbd99b01d
+DATA consts<>+4760(SB)/4, $0xbd99b01d
+DATA consts<>+4764(SB)/4, $0xbd99b01d
+DATA consts<>+4768(SB)/4, $0xbd99b01d
+DATA consts<>+4772(SB)/4, $0xbd99b01d
+DATA consts<>+4776(SB)/4, $0xbd99b01d
+DATA consts<>+4780(SB)/4, $0xbd99b01d
+DATA consts<>+4784(SB)/4, $0xbd99b01d
+DATA consts<>+4788(SB)/4, $0xbd99b01d
+DATA consts<>+4792(SB)/4, $0xbd99b01d
+DATA consts<>+4796(SB)/4, $0xbd99b01d
+DATA consts<>+4800(SB)/4, $0x3dd9ed23
+DATA consts<>+4804(SB)/4, $0x3dd9ed23
+DATA consts<>+4808(SB)/4, $0x3dd9ed23
+DATA consts<>+4812(SB)/4, $0x3dd9ed23
+DATA consts<>+4816(SB)/4, $0x3dd9ed23
+DATA consts<>+4820(SB)/4, $0x3dd9ed23
+DATA consts<>+4824(SB)/4, $0x3dd9ed23
+DATA consts<>+4828(SB)/4, $0x3dd9ed23
+DATA consts<>+4832(SB)/4, $0x3dd9ed23
+DATA consts<>+4836(SB)/4, $0x3dd9ed23
+DATA consts<>+4840(SB)/4, $0x3dd9ed23
+DATA consts<>+4844(SB)/4, $0x3dd9ed23
+DATA consts<>+4848(SB)/4, $0x3dd9ed23
+DATA consts<>+4852(SB)/4, $0x3dd9ed23
+DATA consts<>+4856(SB)/4, $0x3dd9ed23
+DATA consts<>+4860(SB)/4, $0x3dd9ed23
+DATA consts<>+4864(SB)/4, $0xbe117200
+DATA consts<>+4868(SB)/4, $0xbe117200
+DATA consts<>+4872(SB)/4, $0xbe117200
+DATA consts<>+4876(SB)/4, $0xbe117200
+DATA consts<>+4880(SB)/4, $0xbe117200
+DATA consts<>+4884(SB)/4, $0xbe117200
+DATA consts<>+4888(SB)/4, $0xbe117200
+DATA consts<>+4892(SB)/4, $0xbe117200
+DATA consts<>+4896(SB)/4, $0xbe117200
+DATA consts<>+4900(SB)/4, $0xbe117200
+DATA consts<>+4904(SB)/4, $0xbe117200
+DATA consts<>+4908(SB)/4, $0xbe117200
+DATA consts<>+4912(SB)/4, $0xbe117200
+DATA consts<>+4916(SB)/4, $0xbe117200
+DATA consts<>+4920(SB)/4, $0xbe117200
+DATA consts<>+4924(SB)/4, $0xbe117200
+DATA consts<>+4928(SB)/4, $0x3e4cb974
+DATA consts<>+4932(SB)/4, $0x3e4cb974
+DATA consts<>+4936(SB)/4, $0x3e4cb974
+DATA consts<>+4940(SB)/4, $0x3e4cb974
+DATA consts<>+4944(SB)/4, $0x3e4cb974
+DATA consts<>+4948(SB)/4, $0x3e4cb974
+DATA consts<>+4952(SB)/4, $0x3e4cb974
+DATA consts<>+4956(SB)/4, $0x3e4cb974
+DATA consts<>+4960(SB)/4, $0x3e4cb974
+DATA consts<>+4964(SB)/4, $0x3e4cb974
+DATA consts<>+4968(SB)/4, $0x3e4cb974
+DATA consts<>+4972(SB)/4, $0x3e4cb974
+DATA consts<>+4976(SB)/4, $0x3e4cb974
+DATA consts<>+4980(SB)/4, $0x3e4cb974
+DATA consts<>+4984(SB)/4, $0x3e4cb974
+DATA consts<>+4988(SB)/4, $0x3e4cb974
+DATA consts<>+4992(SB)/4, $0xbeaaaa53
+DATA consts<>+4996(SB)/4, $0xbeaaaa53
+DATA consts<>+5000(SB)/4, $0xbeaaaa53
+DATA consts<>+5004(SB)/4, $0xbeaaaa53
+DATA consts<>+5008(SB)/4, $0xbeaaaa53
+DATA consts<>+5012(SB)/4, $0xbeaaaa53
+DATA consts<>+5016(SB)/4, $0xbeaaaa53
+DATA consts<>+5020(SB)/4, $0xbeaaaa53
+DATA consts<>+5024(SB)/4, $0xbeaaaa53
+DATA consts<>+5028(SB)/4, $0xbeaaaa53
+DATA consts<>+5032(SB)/4, $0xbeaaaa53
+DATA consts<>+5036(SB)/4, $0xbeaaaa53
+DATA consts<>+5040(SB)/4, $0xbeaaaa53
+DATA consts<>+5044(SB)/4, $0xbeaaaa53
+DATA consts<>+5048(SB)/4, $0xbeaaaa53
+DATA consts<>+5052(SB)/4, $0xbeaaaa53
+DATA consts<>+5056(SB)/4, $0x3d800000
+DATA consts<>+5060(SB)/4, $0x3d800000
+DATA consts<>+5064(SB)/4, $0x3d800000
+DATA consts<>+5068(SB)/4, $0x3d800000
+DATA consts<>+5072(SB)/4, $0x3d800000
+DATA consts<>+5076(SB)/4, $0x3d800000
+DATA consts<>+5080(SB)/4, $0x3d800000
+DATA consts<>+5084(SB)/4, $0x3d800000
+DATA consts<>+5088(SB)/4, $0x3d800000
+DATA consts<>+5092(SB)/4, $0x3d800000
+DATA consts<>+5096(SB)/4, $0x3d800000
+DATA consts<>+5100(SB)/4, $0x3d800000
+DATA consts<>+5104(SB)/4, $0x3d800000
+DATA consts<>+5108(SB)/4, $0x3d800000
+DATA consts<>+5112(SB)/4, $0x3d800000
+DATA consts<>+5116(SB)/4, $0x3d800000
+DATA consts<>+5120(SB)/4, $0x3a800000
+DATA consts<>+5124(SB)/4, $0x3a800000
+DATA consts<>+5128(SB)/4, $0x3a800000
+DATA consts<>+5132(SB)/4, $0x3a800000
+DATA consts<>+5136(SB)/4, $0x3a800000
+DATA consts<>+5140(SB)/4, $0x3a800000
+DATA consts<>+5144(SB)/4, $0x3a800000
+DATA consts<>+5148(SB)/4, $0x3a800000
+DATA consts<>+5152(SB)/4, $0x3a800000
+DATA consts<>+5156(SB)/4, $0x3a800000
+DATA consts<>+5160(SB)/4, $0x3a800000
+DATA consts<>+5164(SB)/4, $0x3a800000
+DATA consts<>+5168(SB)/4, $0x3a800000
+DATA consts<>+5172(SB)/4, $0x3a800000
+DATA consts<>+5176(SB)/4, $0x3a800000
+DATA consts<>+5180(SB)/4, $0x3a800000
+DATA consts<>+5184(SB)/4, $0xbe2aaaab
+DATA consts<>+5188(SB)/4, $0xbe2aaaab
+DATA consts<>+5192(SB)/4, $0xbe2aaaab
+DATA consts<>+5196(SB)/4, $0xbe2aaaab
+DATA consts<>+5200(SB)/4, $0xbe2aaaab
+DATA consts<>+5204(SB)/4, $0xbe2aaaab
+DATA consts<>+5208(SB)/4, $0xbe2aaaab
+DATA consts<>+5212(SB)/4, $0xbe2aaaab
+DATA consts<>+5216(SB)/4, $0xbe2aaaab
+DATA consts<>+5220(SB)/4, $0xbe2aaaab
+DATA consts<>+5224(SB)/4, $0xbe2aaaab
+DATA consts<>+5228(SB)/4, $0xbe2aaaab
+DATA consts<>+5232(SB)/4, $0xbe2aaaab
+DATA consts<>+5236(SB)/4, $0xbe2aaaab
+DATA consts<>+5240(SB)/4, $0xbe2aaaab
+DATA consts<>+5244(SB)/4, $0xbe2aaaab
+DATA consts<>+5248(SB)/4, $0x3eaaaaab
+DATA consts<>+5252(SB)/4, $0x3eaaaaab
+DATA consts<>+5256(SB)/4, $0x3eaaaaab
+DATA consts<>+5260(SB)/4, $0x3eaaaaab
+DATA consts<>+5264(SB)/4, $0x3eaaaaab
+DATA consts<>+5268(SB)/4, $0x3eaaaaab
+DATA consts<>+5272(SB)/4, $0x3eaaaaab
+DATA consts<>+5276(SB)/4, $0x3eaaaaab
+DATA consts<>+5280(SB)/4, $0x3eaaaaab
+DATA consts<>+5284(SB)/4, $0x3eaaaaab
+DATA consts<>+5288(SB)/4, $0x3eaaaaab
+DATA consts<>+5292(SB)/4, $0x3eaaaaab
+DATA consts<>+5296(SB)/4, $0x3eaaaaab
+DATA consts<>+5300(SB)/4, $0x3eaaaaab
+DATA consts<>+5304(SB)/4, $0x3eaaaaab
+DATA consts<>+5308(SB)/4, $0x3eaaaaab
+DATA consts<>+5312(SB)/4, $0x7fc00000
+DATA consts<>+5316(SB)/4, $0x7fc00000
+DATA consts<>+5320(SB)/4, $0x7fc00000
+DATA consts<>+5324(SB)/4, $0x7fc00000
+DATA consts<>+5328(SB)/4, $0x7fc00000
+DATA consts<>+5332(SB)/4, $0x7fc00000
+DATA consts<>+5336(SB)/4, $0x7fc00000
+DATA consts<>+5340(SB)/4, $0x7fc00000
+DATA consts<>+5344(SB)/4, $0x7fc00000
+DATA consts<>+5348(SB)/4, $0x7fc00000
+DATA consts<>+5352(SB)/4, $0x7fc00000
+DATA consts<>+5356(SB)/4, $0x7fc00000
+DATA consts<>+5360(SB)/4, $0x7fc00000
+DATA consts<>+5364(SB)/4, $0x7fc00000
+DATA consts<>+5368(SB)/4, $0x7fc00000
+DATA consts<>+5372(SB)/4, $0x7fc00000
+GLOBL consts<>(SB), RODATA|NOPTR, $5376
 
 DATA doubles<>+0(SB)/8, $0xfff0000000000000
 DATA doubles<>+8(SB)/8, $0xfff0000000000000
@@ -1352,7 +1672,57 @@ DATA doubles<>+2400(SB)/8, $0x3c91a62633145c07
 DATA doubles<>+2408(SB)/8, $0x3c91a62633145c07
 DATA doubles<>+2416(SB)/8, $0x3c91a62633145c07
 DATA doubles<>+2424(SB)/8, $0x3c91a62633145c07
-GLOBL doubles<>(SB), RODATA|NOPTR, $2432
+DATA doubles<>+2432(SB)/8, $0xbff0000000000000
+DATA doubles<>+2440(SB)/8, $0xbff0000000000000
+DATA doubles<>+2448(SB)/8, $0xbff0000000000000
+DATA doubles<>+2456(SB)/8, $0xbff0000000000000
+DATA doubles<>+2464(SB)/8, $0xbff0000000000000
+DATA doubles<>+2472(SB)/8, $0xbff0000000000000
+DATA doubles<>+2480(SB)/8, $0xbff0000000000000
+DATA doubles<>+2488(SB)/8, $0xbff0000000000000
+DATA doubles<>+2496(SB)/8, $0x3fe0000000000000
+DATA doubles<>+2504(SB)/8, $0x3fe0000000000000
+DATA doubles<>+2512(SB)/8, $0x3fe0000000000000
+DATA doubles<>+2520(SB)/8, $0x3fe0000000000000
+DATA doubles<>+2528(SB)/8, $0x3fe0000000000000
+DATA doubles<>+2536(SB)/8, $0x3fe0000000000000
+DATA doubles<>+2544(SB)/8, $0x3fe0000000000000
+DATA doubles<>+2552(SB)/8, $0x3fe0000000000000
+DATA doubles<>+2560(SB)/8, $0x3ff71547652b82fe
+DATA doubles<>+2568(SB)/8, $0x3ff71547652b82fe
+DATA doubles<>+2576(SB)/8, $0x3ff71547652b82fe
+DATA doubles<>+2584(SB)/8, $0x3ff71547652b82fe
+DATA doubles<>+2592(SB)/8, $0x3ff71547652b82fe
+DATA doubles<>+2600(SB)/8, $0x3ff71547652b82fe
+DATA doubles<>+2608(SB)/8, $0x3ff71547652b82fe
+DATA doubles<>+2616(SB)/8, $0x3ff71547652b82fe
+DATA doubles<>+2624(SB)/8, $0x3fd62e42fefa39ef
+DATA doubles<>+2632(SB)/8, $0x3fd62e42fefa39ef
+DATA doubles<>+2640(SB)/8, $0x3fd62e42fefa39ef
+DATA doubles<>+2648(SB)/8, $0x3fd62e42fefa39ef
+DATA doubles<>+2656(SB)/8, $0x3fd62e42fefa39ef
+DATA doubles<>+2664(SB)/8, $0x3fd62e42fefa39ef
+DATA doubles<>+2672(SB)/8, $0x3fd62e42fefa39ef
+DATA doubles<>+2680(SB)/8, $0x3fd62e42fefa39ef
+DATA doubles<>+2688(SB)/8, $0x7ff8000000000001
+DATA doubles<>+2696(SB)/8, $0x7ff8000000000001
+DATA doubles<>+2704(SB)/8, $0x7ff8000000000001
+DATA doubles<>+2712(SB)/8, $0x7ff8000000000001
+DATA doubles<>+2720(SB)/8, $0x7ff8000000000001
+DATA doubles<>+2728(SB)/8, $0x7ff8000000000001
+DATA doubles<>+2736(SB)/8, $0x7ff8000000000001
+DATA doubles<>+2744(SB)/8, $0x7ff8000000000001
+GLOBL doubles<>(SB), RODATA|NOPTR, $2752
+
+DATA shuffles<>+0(SB)/8, $0xffffffff0c080400
+DATA shuffles<>+8(SB)/8, $0xffffffffffffffff
+DATA shuffles<>+16(SB)/8, $0xffffffff0c080400
+DATA shuffles<>+24(SB)/8, $0xffffffffffffffff
+DATA shuffles<>+32(SB)/8, $0x0d0c090805040100
+DATA shuffles<>+40(SB)/8, $0xffffffffffffffff
+DATA shuffles<>+48(SB)/8, $0x0d0c090805040100
+DATA shuffles<>+56(SB)/8, $0xffffffffffffffff
+GLOBL shuffles<>(SB), RODATA|NOPTR, $64
 
 // func add_avx2(y []float32, a []float32, b []float32)
 // Requires: AVX
@@ -4716,6 +5086,1688 @@ done:
 	VZEROUPPER
 	RET
 
+// func largest_avx2(x []float32) float32
+// Requires: AVX, AVX2, SSE
+TEXT ·largest_avx2(SB), NOSPLIT, $0-28
+	MOVQ         x_len+8(FP), AX
+	MOVQ         x_base+0(FP), CX
+	VBROADCASTSS consts<>+0(SB), Y0
+	VBROADCASTSS consts<>+0(SB), Y1
+	VBROADCASTSS consts<>+0(SB), Y2
+	VBROADCASTSS consts<>+0(SB), Y3
+	XORQ         DX, DX
+	SUBQ         $0x20, AX
+	JL           vectors
+
+unrolled:
+	VMOVUPS (CX)(DX*1), Y4
+	VANDPS  consts<>+2240(SB), Y4, Y4
+	VPMAXUD Y4, Y0, Y0
+	VMOVUPS 32(CX)(DX*1), Y4
+	VANDPS  consts<>+2240(SB), Y4, Y4
+	VPMAXUD Y4, Y1, Y1
+	VMOVUPS 64(CX)(DX*1), Y4
+	VANDPS  consts<>+2240(SB), Y4, Y4
+	VPMAXUD Y4, Y2, Y2
+	VMOVUPS 96(CX)(DX*1), Y4
+	VANDPS  consts<>+2240(SB), Y4, Y4
+	VPMAXUD Y4, Y3, Y3
+	ADDQ    $+128, DX
+	SUBQ    $0x20, AX
+	JGE     unrolled
+
+vectors:
+	ADDQ $+32, AX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS (CX)(DX*1), Y4
+	VANDPS  consts<>+2240(SB), Y4, Y4
+	VPMAXUD Y4, Y0, Y0
+	ADDQ    $+32, DX
+	SUBQ    $0x08, AX
+	JGE     loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), BX
+	NEGQ         AX
+	VMOVUPS      (BX)(AX*4), Y4
+	VMASKMOVPS   (CX)(DX*1), Y4, Y5
+	VANDPS       consts<>+2240(SB), Y5, Y5
+	VBROADCASTSS consts<>+0(SB), Y6
+	VBLENDVPS    Y4, Y5, Y6, Y6
+	VPMAXUD      Y6, Y0, Y0
+
+done:
+	VPMAXUD      Y1, Y0, Y0
+	VPMAXUD      Y2, Y0, Y0
+	VPMAXUD      Y3, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VPMAXUD      X1, X0, X0
+	VMOVHLPS     X0, X0, X1
+	VPMAXUD      X1, X0, X0
+	VMOVSHDUP    X0, X1
+	VPMAXUD      X1, X0, X0
+	MOVSS        X0, ret+24(FP)
+	VZEROUPPER
+	RET
+
+// func tan_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·tan_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VCVTPS2PD    X0, Y1
+	VMOVUPD      doubles<>+1984(SB), Y2
+	VFMADD231PD  doubles<>+2240(SB), Y1, Y2
+	VSUBPD       doubles<>+1984(SB), Y2, Y3
+	VFNMADD231PD doubles<>+2304(SB), Y3, Y1
+	VFNMADD231PD doubles<>+2368(SB), Y3, Y1
+	VMULPD       Y1, Y1, Y3
+	VMOVUPD      doubles<>+1280(SB), Y5
+	VFMADD213PD  doubles<>+1344(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1408(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1472(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1536(SB), Y3, Y5
+	VMOVUPD      doubles<>+1600(SB), Y6
+	VFMADD213PD  doubles<>+1664(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1728(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1792(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1856(SB), Y3, Y6
+	VMULPD       Y1, Y5, Y5
+	VPSLLQ       $0x3f, Y2, Y2
+	VMOVAPS      Y5, Y1
+	VBLENDVPD    Y2, Y6, Y1, Y1
+	VBLENDVPD    Y2, Y5, Y6, Y6
+	VDIVPD       Y6, Y1, Y1
+	VXORPD       Y2, Y1, Y1
+	VCVTPD2PSY   Y1, X4
+	VEXTRACTF128 $0x01, Y0, X0
+	VCVTPS2PD    X0, Y0
+	VMOVUPD      doubles<>+1984(SB), Y1
+	VFMADD231PD  doubles<>+2240(SB), Y0, Y1
+	VSUBPD       doubles<>+1984(SB), Y1, Y2
+	VFNMADD231PD doubles<>+2304(SB), Y2, Y0
+	VFNMADD231PD doubles<>+2368(SB), Y2, Y0
+	VMULPD       Y0, Y0, Y2
+	VMOVUPD      doubles<>+1280(SB), Y3
+	VFMADD213PD  doubles<>+1344(SB), Y2, Y3
+	VFMADD213PD  doubles<>+1408(SB), Y2, Y3
+	VFMADD213PD  doubles<>+1472(SB), Y2, Y3
+	VFMADD213PD  doubles<>+1536(SB), Y2, Y3
+	VMOVUPD      doubles<>+1600(SB), Y5
+	VFMADD213PD  doubles<>+1664(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1728(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1792(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1856(SB), Y2, Y5
+	VMULPD       Y0, Y3, Y3
+	VPSLLQ       $0x3f, Y1, Y1
+	VMOVAPS      Y3, Y0
+	VBLENDVPD    Y1, Y5, Y0, Y0
+	VBLENDVPD    Y1, Y3, Y5, Y5
+	VDIVPD       Y5, Y0, Y0
+	VXORPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VINSERTF128  $0x01, X0, Y4, Y0
+	VMOVUPS      Y0, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VCVTPS2PD    X1, Y2
+	VMOVUPD      doubles<>+1984(SB), Y3
+	VFMADD231PD  doubles<>+2240(SB), Y2, Y3
+	VSUBPD       doubles<>+1984(SB), Y3, Y5
+	VFNMADD231PD doubles<>+2304(SB), Y5, Y2
+	VFNMADD231PD doubles<>+2368(SB), Y5, Y2
+	VMULPD       Y2, Y2, Y5
+	VMOVUPD      doubles<>+1280(SB), Y6
+	VFMADD213PD  doubles<>+1344(SB), Y5, Y6
+	VFMADD213PD  doubles<>+1408(SB), Y5, Y6
+	VFMADD213PD  doubles<>+1472(SB), Y5, Y6
+	VFMADD213PD  doubles<>+1536(SB), Y5, Y6
+	VMOVUPD      doubles<>+1600(SB), Y7
+	VFMADD213PD  doubles<>+1664(SB), Y5, Y7
+	VFMADD213PD  doubles<>+1728(SB), Y5, Y7
+	VFMADD213PD  doubles<>+1792(SB), Y5, Y7
+	VFMADD213PD  doubles<>+1856(SB), Y5, Y7
+	VMULPD       Y2, Y6, Y6
+	VPSLLQ       $0x3f, Y3, Y3
+	VMOVAPS      Y6, Y2
+	VBLENDVPD    Y3, Y7, Y2, Y2
+	VBLENDVPD    Y3, Y6, Y7, Y7
+	VDIVPD       Y7, Y2, Y2
+	VXORPD       Y3, Y2, Y2
+	VCVTPD2PSY   Y2, X4
+	VEXTRACTF128 $0x01, Y1, X1
+	VCVTPS2PD    X1, Y1
+	VMOVUPD      doubles<>+1984(SB), Y2
+	VFMADD231PD  doubles<>+2240(SB), Y1, Y2
+	VSUBPD       doubles<>+1984(SB), Y2, Y3
+	VFNMADD231PD doubles<>+2304(SB), Y3, Y1
+	VFNMADD231PD doubles<>+2368(SB), Y3, Y1
+	VMULPD       Y1, Y1, Y3
+	VMOVUPD      doubles<>+1280(SB), Y5
+	VFMADD213PD  doubles<>+1344(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1408(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1472(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1536(SB), Y3, Y5
+	VMOVUPD      doubles<>+1600(SB), Y6
+	VFMADD213PD  doubles<>+1664(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1728(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1792(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1856(SB), Y3, Y6
+	VMULPD       Y1, Y5, Y5
+	VPSLLQ       $0x3f, Y2, Y2
+	VMOVAPS      Y5, Y1
+	VBLENDVPD    Y2, Y6, Y1, Y1
+	VBLENDVPD    Y2, Y5, Y6, Y6
+	VDIVPD       Y6, Y1, Y1
+	VXORPD       Y2, Y1, Y1
+	VCVTPD2PSY   Y1, X1
+	VINSERTF128  $0x01, X1, Y4, Y1
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail32_four
+	VMOVUPS      Y1, (CX)
+	JMP          tail32_done
+
+tail32_four:
+	VMOVAPS      X1, X0
+	TESTL        $0x00000008, AX
+	JZ           tail32_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y1, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail32_two:
+	TESTL    $0x00000002, AX
+	JZ       tail32_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail32_one:
+	TESTL  $0x00000001, AX
+	JZ     tail32_done
+	VMOVSS X0, (CX)
+
+tail32_done:
+done:
+	VZEROUPPER
+	RET
+
+// func asin_avx2(y []float32, x []float32)
+// Requires: AVX, FMA3
+TEXT ·asin_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VANDPS       consts<>+2240(SB), Y0, Y1
+	VMOVUPS      consts<>+1280(SB), Y5
+	VMOVAPS      Y5, Y2
+	VFNMADD231PS Y5, Y1, Y2
+	VMOVAPS      Y1, Y3
+	VMULPS       Y1, Y1, Y4
+	VCMPPS       $0x01, Y1, Y5, Y6
+	VBLENDVPS    Y6, Y2, Y4, Y4
+	VSQRTPS      Y2, Y2
+	VCMPPS       $0x01, Y1, Y5, Y5
+	VBLENDVPS    Y5, Y2, Y3, Y3
+	VMOVUPS      consts<>+4160(SB), Y2
+	VFMADD213PS  consts<>+4224(SB), Y4, Y2
+	VFMADD213PS  consts<>+4288(SB), Y4, Y2
+	VFMADD213PS  consts<>+4352(SB), Y4, Y2
+	VFMADD213PS  consts<>+4416(SB), Y4, Y2
+	VFMADD213PS  consts<>+640(SB), Y4, Y2
+	VMULPS       Y3, Y2, Y2
+	VMOVUPS      consts<>+4096(SB), Y3
+	VFNMADD231PS consts<>+2176(SB), Y2, Y3
+	VMOVUPS      consts<>+1280(SB), Y4
+	VCMPPS       $0x01, Y1, Y4, Y1
+	VBLENDVPS    Y1, Y3, Y2, Y2
+	VMOVUPS      consts<>+2240(SB), Y1
+	VANDNPS      Y0, Y1, Y0
+	VORPS        Y0, Y2, Y2
+	VMOVUPS      Y2, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VANDPS       consts<>+2240(SB), Y1, Y2
+	VMOVUPS      consts<>+1280(SB), Y6
+	VMOVAPS      Y6, Y3
+	VFNMADD231PS Y6, Y2, Y3
+	VMOVAPS      Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VCMPPS       $0x01, Y2, Y6, Y7
+	VBLENDVPS    Y7, Y3, Y5, Y5
+	VSQRTPS      Y3, Y3
+	VCMPPS       $0x01, Y2, Y6, Y6
+	VBLENDVPS    Y6, Y3, Y4, Y4
+	VMOVUPS      consts<>+4160(SB), Y3
+	VFMADD213PS  consts<>+4224(SB), Y5, Y3
+	VFMADD213PS  consts<>+4288(SB), Y5, Y3
+	VFMADD213PS  consts<>+4352(SB), Y5, Y3
+	VFMADD213PS  consts<>+4416(SB), Y5, Y3
+	VFMADD213PS  consts<>+640(SB), Y5, Y3
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      consts<>+4096(SB), Y4
+	VFNMADD231PS consts<>+2176(SB), Y3, Y4
+	VMOVUPS      consts<>+1280(SB), Y5
+	VCMPPS       $0x01, Y2, Y5, Y2
+	VBLENDVPS    Y2, Y4, Y3, Y3
+	VMOVUPS      consts<>+2240(SB), Y2
+	VANDNPS      Y1, Y2, Y1
+	VORPS        Y1, Y3, Y3
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail33_four
+	VMOVUPS      Y3, (CX)
+	JMP          tail33_done
+
+tail33_four:
+	VMOVAPS      X3, X0
+	TESTL        $0x00000008, AX
+	JZ           tail33_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y3, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail33_two:
+	TESTL    $0x00000002, AX
+	JZ       tail33_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail33_one:
+	TESTL  $0x00000001, AX
+	JZ     tail33_done
+	VMOVSS X0, (CX)
+
+tail33_done:
+done:
+	VZEROUPPER
+	RET
+
+// func acos_avx2(y []float32, x []float32)
+// Requires: AVX, FMA3
+TEXT ·acos_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VANDPS       consts<>+2240(SB), Y0, Y1
+	VMOVUPS      consts<>+1280(SB), Y5
+	VMOVAPS      Y5, Y2
+	VFNMADD231PS Y5, Y1, Y2
+	VMOVAPS      Y1, Y3
+	VMULPS       Y1, Y1, Y4
+	VCMPPS       $0x01, Y1, Y5, Y6
+	VBLENDVPS    Y6, Y2, Y4, Y4
+	VSQRTPS      Y2, Y2
+	VCMPPS       $0x01, Y1, Y5, Y5
+	VBLENDVPS    Y5, Y2, Y3, Y3
+	VMOVUPS      consts<>+4160(SB), Y2
+	VFMADD213PS  consts<>+4224(SB), Y4, Y2
+	VFMADD213PS  consts<>+4288(SB), Y4, Y2
+	VFMADD213PS  consts<>+4352(SB), Y4, Y2
+	VFMADD213PS  consts<>+4416(SB), Y4, Y2
+	VFMADD213PS  consts<>+640(SB), Y4, Y2
+	VMULPS       Y3, Y2, Y2
+	VMOVUPS      consts<>+2240(SB), Y3
+	VANDNPS      Y0, Y3, Y3
+	VORPS        Y3, Y2, Y2
+	VMOVUPS      consts<>+4096(SB), Y3
+	VSUBPS       Y2, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VMOVUPS      consts<>+4480(SB), Y5
+	VCMPPS       $0x01, Y4, Y0, Y0
+	VBLENDVPS    Y0, Y5, Y4, Y4
+	VFMADD231PS  consts<>+2176(SB), Y2, Y4
+	VMOVUPS      consts<>+1280(SB), Y0
+	VCMPPS       $0x01, Y1, Y0, Y0
+	VBLENDVPS    Y0, Y4, Y3, Y3
+	VMOVUPS      Y3, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VANDPS       consts<>+2240(SB), Y1, Y2
+	VMOVUPS      consts<>+1280(SB), Y6
+	VMOVAPS      Y6, Y3
+	VFNMADD231PS Y6, Y2, Y3
+	VMOVAPS      Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VCMPPS       $0x01, Y2, Y6, Y7
+	VBLENDVPS    Y7, Y3, Y5, Y5
+	VSQRTPS      Y3, Y3
+	VCMPPS       $0x01, Y2, Y6, Y6
+	VBLENDVPS    Y6, Y3, Y4, Y4
+	VMOVUPS      consts<>+4160(SB), Y3
+	VFMADD213PS  consts<>+4224(SB), Y5, Y3
+	VFMADD213PS  consts<>+4288(SB), Y5, Y3
+	VFMADD213PS  consts<>+4352(SB), Y5, Y3
+	VFMADD213PS  consts<>+4416(SB), Y5, Y3
+	VFMADD213PS  consts<>+640(SB), Y5, Y3
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      consts<>+2240(SB), Y4
+	VANDNPS      Y1, Y4, Y4
+	VORPS        Y4, Y3, Y3
+	VMOVUPS      consts<>+4096(SB), Y4
+	VSUBPS       Y3, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VMOVUPS      consts<>+4480(SB), Y6
+	VCMPPS       $0x01, Y5, Y1, Y1
+	VBLENDVPS    Y1, Y6, Y5, Y5
+	VFMADD231PS  consts<>+2176(SB), Y3, Y5
+	VMOVUPS      consts<>+1280(SB), Y1
+	VCMPPS       $0x01, Y2, Y1, Y1
+	VBLENDVPS    Y1, Y5, Y4, Y4
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail34_four
+	VMOVUPS      Y4, (CX)
+	JMP          tail34_done
+
+tail34_four:
+	VMOVAPS      X4, X0
+	TESTL        $0x00000008, AX
+	JZ           tail34_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y4, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail34_two:
+	TESTL    $0x00000002, AX
+	JZ       tail34_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail34_one:
+	TESTL  $0x00000001, AX
+	JZ     tail34_done
+	VMOVSS X0, (CX)
+
+tail34_done:
+done:
+	VZEROUPPER
+	RET
+
+// func atan_avx2(y []float32, x []float32)
+// Requires: AVX, FMA3
+TEXT ·atan_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS     (DX)(BX*1), Y0
+	VANDPS      consts<>+2240(SB), Y0, Y1
+	VMOVUPS     consts<>+640(SB), Y4
+	VMOVAPS     Y1, Y2
+	VDIVPS      Y1, Y4, Y3
+	VCMPPS      $0x01, Y1, Y4, Y5
+	VBLENDVPS   Y5, Y3, Y2, Y2
+	VMULPS      Y2, Y2, Y3
+	VMOVUPS     consts<>+4544(SB), Y5
+	VFMADD213PS consts<>+4608(SB), Y3, Y5
+	VFMADD213PS consts<>+4672(SB), Y3, Y5
+	VFMADD213PS consts<>+4736(SB), Y3, Y5
+	VFMADD213PS consts<>+4800(SB), Y3, Y5
+	VFMADD213PS consts<>+4864(SB), Y3, Y5
+	VFMADD213PS consts<>+4928(SB), Y3, Y5
+	VFMADD213PS consts<>+4992(SB), Y3, Y5
+	VFMADD213PS consts<>+640(SB), Y3, Y5
+	VMULPS      Y2, Y5, Y5
+	VMOVUPS     consts<>+4096(SB), Y2
+	VSUBPS      Y5, Y2, Y2
+	VCMPPS      $0x01, Y1, Y4, Y1
+	VBLENDVPS   Y1, Y2, Y5, Y5
+	VMOVUPS     consts<>+2240(SB), Y1
+	VANDNPS     Y0, Y1, Y0
+	VORPS       Y0, Y5, Y5
+	VMOVUPS     Y5, (CX)(BX*1)
+	ADDQ        $+32, BX
+	SUBQ        $0x08, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+8, AX
+	JZ          done
+	LEAQ        masks<>+32(SB), SI
+	NEGQ        AX
+	VMOVUPS     (SI)(AX*4), Y0
+	VMASKMOVPS  (DX)(BX*1), Y0, Y1
+	VANDPS      consts<>+2240(SB), Y1, Y2
+	VMOVUPS     consts<>+640(SB), Y5
+	VMOVAPS     Y2, Y3
+	VDIVPS      Y2, Y5, Y4
+	VCMPPS      $0x01, Y2, Y5, Y6
+	VBLENDVPS   Y6, Y4, Y3, Y3
+	VMULPS      Y3, Y3, Y4
+	VMOVUPS     consts<>+4544(SB), Y6
+	VFMADD213PS consts<>+4608(SB), Y4, Y6
+	VFMADD213PS consts<>+4672(SB), Y4, Y6
+	VFMADD213PS consts<>+4736(SB), Y4, Y6
+	VFMADD213PS consts<>+4800(SB), Y4, Y6
+	VFMADD213PS consts<>+4864(SB), Y4, Y6
+	VFMADD213PS consts<>+4928(SB), Y4, Y6
+	VFMADD213PS consts<>+4992(SB), Y4, Y6
+	VFMADD213PS consts<>+640(SB), Y4, Y6
+	VMULPS      Y3, Y6, Y6
+	VMOVUPS     consts<>+4096(SB), Y3
+	VSUBPS      Y6, Y3, Y3
+	VCMPPS      $0x01, Y2, Y5, Y2
+	VBLENDVPS   Y2, Y3, Y6, Y6
+	VMOVUPS     consts<>+2240(SB), Y2
+	VANDNPS     Y1, Y2, Y1
+	VORPS       Y1, Y6, Y6
+	VMOVMSKPS   Y0, AX
+	LEAQ        (CX)(BX*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail35_four
+	VMOVUPS     Y6, (CX)
+	JMP         tail35_done
+
+tail35_four:
+	VMOVAPS      X6, X0
+	TESTL        $0x00000008, AX
+	JZ           tail35_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y6, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail35_two:
+	TESTL    $0x00000002, AX
+	JZ       tail35_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail35_one:
+	TESTL  $0x00000001, AX
+	JZ     tail35_done
+	VMOVSS X0, (CX)
+
+tail35_done:
+done:
+	VZEROUPPER
+	RET
+
+// func sinh_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·sinh_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VCVTPS2PD    X0, Y1
+	VMULPD       doubles<>+2560(SB), Y1, Y1
+	VMINPD       doubles<>+2112(SB), Y1, Y1
+	VMAXPD       doubles<>+2176(SB), Y1, Y1
+	VADDPD       doubles<>+1984(SB), Y1, Y2
+	VSUBPD       doubles<>+1984(SB), Y2, Y3
+	VSUBPD       Y3, Y1, Y1
+	VMOVUPD      doubles<>+768(SB), Y3
+	VFMADD213PD  doubles<>+832(SB), Y1, Y3
+	VFMADD213PD  doubles<>+896(SB), Y1, Y3
+	VFMADD213PD  doubles<>+960(SB), Y1, Y3
+	VFMADD213PD  doubles<>+1024(SB), Y1, Y3
+	VFMADD213PD  doubles<>+1088(SB), Y1, Y3
+	VFMADD213PD  doubles<>+1152(SB), Y1, Y3
+	VFMADD213PD  doubles<>+1216(SB), Y1, Y3
+	VPSLLQ       $0x34, Y2, Y2
+	VPADDQ       Y2, Y3, Y3
+	VMOVUPD      doubles<>+64(SB), Y1
+	VDIVPD       Y3, Y1, Y1
+	VSUBPD       Y1, Y3, Y3
+	VMULPD       doubles<>+2496(SB), Y3, Y3
+	VCVTPD2PSY   Y3, X4
+	VEXTRACTF128 $0x01, Y0, X1
+	VCVTPS2PD    X1, Y1
+	VMULPD       doubles<>+2560(SB), Y1, Y1
+	VMINPD       doubles<>+2112(SB), Y1, Y1
+	VMAXPD       doubles<>+2176(SB), Y1, Y1
+	VADDPD       doubles<>+1984(SB), Y1, Y2
+	VSUBPD       doubles<>+1984(SB), Y2, Y3
+	VSUBPD       Y3, Y1, Y1
+	VMOVUPD      doubles<>+768(SB), Y3
+	VFMADD213PD  doubles<>+832(SB), Y1, Y3
+	VFMADD213PD  doubles<>+896(SB), Y1, Y3
+	VFMADD213PD  doubles<>+960(SB), Y1, Y3
+	VFMADD213PD  doubles<>+1024(SB), Y1, Y3
+	VFMADD213PD  doubles<>+1088(SB), Y1, Y3
+	VFMADD213PD  doubles<>+1152(SB), Y1, Y3
+	VFMADD213PD  doubles<>+1216(SB), Y1, Y3
+	VPSLLQ       $0x34, Y2, Y2
+	VPADDQ       Y2, Y3, Y3
+	VMOVUPD      doubles<>+64(SB), Y1
+	VDIVPD       Y3, Y1, Y1
+	VSUBPD       Y1, Y3, Y3
+	VMULPD       doubles<>+2496(SB), Y3, Y3
+	VCVTPD2PSY   Y3, X1
+	VINSERTF128  $0x01, X1, Y4, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y1
+	VMULPS       Y0, Y0, Y2
+	VMOVUPS      consts<>+1088(SB), Y3
+	VFMADD213PS  consts<>+1216(SB), Y2, Y3
+	VFMADD213PS  consts<>+640(SB), Y2, Y3
+	VMULPS       Y0, Y3, Y3
+	VANDPS       consts<>+2240(SB), Y0, Y0
+	VMOVUPS      consts<>+5056(SB), Y2
+	VCMPPS       $0x01, Y2, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y1
+	VMOVUPS      Y1, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VCVTPS2PD    X1, Y2
+	VMULPD       doubles<>+2560(SB), Y2, Y2
+	VMINPD       doubles<>+2112(SB), Y2, Y2
+	VMAXPD       doubles<>+2176(SB), Y2, Y2
+	VADDPD       doubles<>+1984(SB), Y2, Y3
+	VSUBPD       doubles<>+1984(SB), Y3, Y5
+	VSUBPD       Y5, Y2, Y2
+	VMOVUPD      doubles<>+768(SB), Y5
+	VFMADD213PD  doubles<>+832(SB), Y2, Y5
+	VFMADD213PD  doubles<>+896(SB), Y2, Y5
+	VFMADD213PD  doubles<>+960(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1024(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1088(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1152(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1216(SB), Y2, Y5
+	VPSLLQ       $0x34, Y3, Y3
+	VPADDQ       Y3, Y5, Y5
+	VMOVUPD      doubles<>+64(SB), Y2
+	VDIVPD       Y5, Y2, Y2
+	VSUBPD       Y2, Y5, Y5
+	VMULPD       doubles<>+2496(SB), Y5, Y5
+	VCVTPD2PSY   Y5, X4
+	VEXTRACTF128 $0x01, Y1, X2
+	VCVTPS2PD    X2, Y2
+	VMULPD       doubles<>+2560(SB), Y2, Y2
+	VMINPD       doubles<>+2112(SB), Y2, Y2
+	VMAXPD       doubles<>+2176(SB), Y2, Y2
+	VADDPD       doubles<>+1984(SB), Y2, Y3
+	VSUBPD       doubles<>+1984(SB), Y3, Y5
+	VSUBPD       Y5, Y2, Y2
+	VMOVUPD      doubles<>+768(SB), Y5
+	VFMADD213PD  doubles<>+832(SB), Y2, Y5
+	VFMADD213PD  doubles<>+896(SB), Y2, Y5
+	VFMADD213PD  doubles<>+960(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1024(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1088(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1152(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1216(SB), Y2, Y5
+	VPSLLQ       $0x34, Y3, Y3
+	VPADDQ       Y3, Y5, Y5
+	VMOVUPD      doubles<>+64(SB), Y2
+	VDIVPD       Y5, Y2, Y2
+	VSUBPD       Y2, Y5, Y5
+	VMULPD       doubles<>+2496(SB), Y5, Y5
+	VCVTPD2PSY   Y5, X2
+	VINSERTF128  $0x01, X2, Y4, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VBLENDVPS    Y3, Y1, Y2, Y2
+	VMULPS       Y1, Y1, Y3
+	VMOVUPS      consts<>+1088(SB), Y4
+	VFMADD213PS  consts<>+1216(SB), Y3, Y4
+	VFMADD213PS  consts<>+640(SB), Y3, Y4
+	VMULPS       Y1, Y4, Y4
+	VANDPS       consts<>+2240(SB), Y1, Y1
+	VMOVUPS      consts<>+5056(SB), Y3
+	VCMPPS       $0x01, Y3, Y1, Y1
+	VBLENDVPS    Y1, Y4, Y2, Y2
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail36_four
+	VMOVUPS      Y2, (CX)
+	JMP          tail36_done
+
+tail36_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail36_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail36_two:
+	TESTL    $0x00000002, AX
+	JZ       tail36_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail36_one:
+	TESTL  $0x00000001, AX
+	JZ     tail36_done
+	VMOVSS X0, (CX)
+
+tail36_done:
+done:
+	VZEROUPPER
+	RET
+
+// func cosh_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·cosh_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VCVTPS2PD    X0, Y1
+	VMULPD       doubles<>+2560(SB), Y1, Y1
+	VMINPD       doubles<>+2112(SB), Y1, Y1
+	VMAXPD       doubles<>+2176(SB), Y1, Y1
+	VADDPD       doubles<>+1984(SB), Y1, Y2
+	VSUBPD       doubles<>+1984(SB), Y2, Y3
+	VSUBPD       Y3, Y1, Y1
+	VMOVUPD      doubles<>+768(SB), Y3
+	VFMADD213PD  doubles<>+832(SB), Y1, Y3
+	VFMADD213PD  doubles<>+896(SB), Y1, Y3
+	VFMADD213PD  doubles<>+960(SB), Y1, Y3
+	VFMADD213PD  doubles<>+1024(SB), Y1, Y3
+	VFMADD213PD  doubles<>+1088(SB), Y1, Y3
+	VFMADD213PD  doubles<>+1152(SB), Y1, Y3
+	VFMADD213PD  doubles<>+1216(SB), Y1, Y3
+	VPSLLQ       $0x34, Y2, Y2
+	VPADDQ       Y2, Y3, Y3
+	VMOVUPD      doubles<>+64(SB), Y1
+	VDIVPD       Y3, Y1, Y1
+	VADDPD       Y1, Y3, Y3
+	VMULPD       doubles<>+2496(SB), Y3, Y3
+	VCVTPD2PSY   Y3, X4
+	VEXTRACTF128 $0x01, Y0, X1
+	VCVTPS2PD    X1, Y1
+	VMULPD       doubles<>+2560(SB), Y1, Y1
+	VMINPD       doubles<>+2112(SB), Y1, Y1
+	VMAXPD       doubles<>+2176(SB), Y1, Y1
+	VADDPD       doubles<>+1984(SB), Y1, Y2
+	VSUBPD       doubles<>+1984(SB), Y2, Y3
+	VSUBPD       Y3, Y1, Y1
+	VMOVUPD      doubles<>+768(SB), Y3
+	VFMADD213PD  doubles<>+832(SB), Y1, Y3
+	VFMADD213PD  doubles<>+896(SB), Y1, Y3
+	VFMADD213PD  doubles<>+960(SB), Y1, Y3
+	VFMADD213PD  doubles<>+1024(SB), Y1, Y3
+	VFMADD213PD  doubles<>+1088(SB), Y1, Y3
+	VFMADD213PD  doubles<>+1152(SB), Y1, Y3
+	VFMADD213PD  doubles<>+1216(SB), Y1, Y3
+	VPSLLQ       $0x34, Y2, Y2
+	VPADDQ       Y2, Y3, Y3
+	VMOVUPD      doubles<>+64(SB), Y1
+	VDIVPD       Y3, Y1, Y1
+	VADDPD       Y1, Y3, Y3
+	VMULPD       doubles<>+2496(SB), Y3, Y3
+	VCVTPD2PSY   Y3, X1
+	VINSERTF128  $0x01, X1, Y4, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y1
+	VMOVUPS      Y1, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VCVTPS2PD    X1, Y2
+	VMULPD       doubles<>+2560(SB), Y2, Y2
+	VMINPD       doubles<>+2112(SB), Y2, Y2
+	VMAXPD       doubles<>+2176(SB), Y2, Y2
+	VADDPD       doubles<>+1984(SB), Y2, Y3
+	VSUBPD       doubles<>+1984(SB), Y3, Y5
+	VSUBPD       Y5, Y2, Y2
+	VMOVUPD      doubles<>+768(SB), Y5
+	VFMADD213PD  doubles<>+832(SB), Y2, Y5
+	VFMADD213PD  doubles<>+896(SB), Y2, Y5
+	VFMADD213PD  doubles<>+960(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1024(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1088(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1152(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1216(SB), Y2, Y5
+	VPSLLQ       $0x34, Y3, Y3
+	VPADDQ       Y3, Y5, Y5
+	VMOVUPD      doubles<>+64(SB), Y2
+	VDIVPD       Y5, Y2, Y2
+	VADDPD       Y2, Y5, Y5
+	VMULPD       doubles<>+2496(SB), Y5, Y5
+	VCVTPD2PSY   Y5, X4
+	VEXTRACTF128 $0x01, Y1, X2
+	VCVTPS2PD    X2, Y2
+	VMULPD       doubles<>+2560(SB), Y2, Y2
+	VMINPD       doubles<>+2112(SB), Y2, Y2
+	VMAXPD       doubles<>+2176(SB), Y2, Y2
+	VADDPD       doubles<>+1984(SB), Y2, Y3
+	VSUBPD       doubles<>+1984(SB), Y3, Y5
+	VSUBPD       Y5, Y2, Y2
+	VMOVUPD      doubles<>+768(SB), Y5
+	VFMADD213PD  doubles<>+832(SB), Y2, Y5
+	VFMADD213PD  doubles<>+896(SB), Y2, Y5
+	VFMADD213PD  doubles<>+960(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1024(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1088(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1152(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1216(SB), Y2, Y5
+	VPSLLQ       $0x34, Y3, Y3
+	VPADDQ       Y3, Y5, Y5
+	VMOVUPD      doubles<>+64(SB), Y2
+	VDIVPD       Y5, Y2, Y2
+	VADDPD       Y2, Y5, Y5
+	VMULPD       doubles<>+2496(SB), Y5, Y5
+	VCVTPD2PSY   Y5, X2
+	VINSERTF128  $0x01, X2, Y4, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VBLENDVPS    Y3, Y1, Y2, Y2
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail37_four
+	VMOVUPS      Y2, (CX)
+	JMP          tail37_done
+
+tail37_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail37_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail37_two:
+	TESTL    $0x00000002, AX
+	JZ       tail37_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail37_one:
+	TESTL  $0x00000001, AX
+	JZ     tail37_done
+	VMOVSS X0, (CX)
+
+tail37_done:
+done:
+	VZEROUPPER
+	RET
+
+// func asinh_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·asinh_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VANDPS       consts<>+2240(SB), Y0, Y1
+	VCVTPS2PD    X1, Y2
+	VMOVUPD      doubles<>+64(SB), Y3
+	VFMADD231PD  Y2, Y2, Y3
+	VSQRTPD      Y3, Y3
+	VADDPD       Y3, Y2, Y3
+	VPADDQ       doubles<>+128(SB), Y3, Y2
+	VPSRLQ       $0x34, Y2, Y5
+	VORPD        doubles<>+192(SB), Y5, Y5
+	VSUBPD       doubles<>+1920(SB), Y5, Y5
+	VANDPD       doubles<>+0(SB), Y2, Y2
+	VPSUBQ       Y2, Y3, Y2
+	VPADDQ       doubles<>+64(SB), Y2, Y2
+	VADDPD       doubles<>+64(SB), Y2, Y3
+	VSUBPD       doubles<>+64(SB), Y2, Y2
+	VDIVPD       Y3, Y2, Y3
+	VMULPD       Y3, Y3, Y2
+	VMOVUPD      doubles<>+384(SB), Y6
+	VFMADD213PD  doubles<>+448(SB), Y2, Y6
+	VFMADD213PD  doubles<>+512(SB), Y2, Y6
+	VFMADD213PD  doubles<>+576(SB), Y2, Y6
+	VFMADD213PD  doubles<>+640(SB), Y2, Y6
+	VFMADD213PD  doubles<>+704(SB), Y2, Y6
+	VFMADD213PD  Y5, Y3, Y6
+	VMULPD       doubles<>+2048(SB), Y6, Y6
+	VCVTPD2PSY   Y6, X4
+	VEXTRACTF128 $0x01, Y1, X2
+	VCVTPS2PD    X2, Y2
+	VMOVUPD      doubles<>+64(SB), Y3
+	VFMADD231PD  Y2, Y2, Y3
+	VSQRTPD      Y3, Y3
+	VADDPD       Y3, Y2, Y3
+	VPADDQ       doubles<>+128(SB), Y3, Y2
+	VPSRLQ       $0x34, Y2, Y5
+	VORPD        doubles<>+192(SB), Y5, Y5
+	VSUBPD       doubles<>+1920(SB), Y5, Y5
+	VANDPD       doubles<>+0(SB), Y2, Y2
+	VPSUBQ       Y2, Y3, Y2
+	VPADDQ       doubles<>+64(SB), Y2, Y2
+	VADDPD       doubles<>+64(SB), Y2, Y3
+	VSUBPD       doubles<>+64(SB), Y2, Y2
+	VDIVPD       Y3, Y2, Y3
+	VMULPD       Y3, Y3, Y2
+	VMOVUPD      doubles<>+384(SB), Y6
+	VFMADD213PD  doubles<>+448(SB), Y2, Y6
+	VFMADD213PD  doubles<>+512(SB), Y2, Y6
+	VFMADD213PD  doubles<>+576(SB), Y2, Y6
+	VFMADD213PD  doubles<>+640(SB), Y2, Y6
+	VFMADD213PD  doubles<>+704(SB), Y2, Y6
+	VFMADD213PD  Y5, Y3, Y6
+	VMULPD       doubles<>+2048(SB), Y6, Y6
+	VCVTPD2PSY   Y6, X2
+	VINSERTF128  $0x01, X2, Y4, Y2
+	VMOVUPS      consts<>+128(SB), Y3
+	VCMPPS       $0x05, Y3, Y1, Y3
+	VBLENDVPS    Y3, Y1, Y2, Y2
+	VMOVUPS      consts<>+2240(SB), Y1
+	VANDNPS      Y0, Y1, Y1
+	VORPS        Y1, Y2, Y2
+	VMULPS       Y0, Y0, Y1
+	VMOVUPS      consts<>+5184(SB), Y3
+	VFMADD213PS  consts<>+640(SB), Y1, Y3
+	VMULPS       Y0, Y3, Y3
+	VANDPS       consts<>+2240(SB), Y0, Y0
+	VMOVUPS      consts<>+5120(SB), Y1
+	VCMPPS       $0x01, Y1, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y2
+	VMOVUPS      Y2, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VANDPS       consts<>+2240(SB), Y1, Y2
+	VCVTPS2PD    X2, Y3
+	VMOVUPD      doubles<>+64(SB), Y5
+	VFMADD231PD  Y3, Y3, Y5
+	VSQRTPD      Y5, Y5
+	VADDPD       Y5, Y3, Y5
+	VPADDQ       doubles<>+128(SB), Y5, Y3
+	VPSRLQ       $0x34, Y3, Y6
+	VORPD        doubles<>+192(SB), Y6, Y6
+	VSUBPD       doubles<>+1920(SB), Y6, Y6
+	VANDPD       doubles<>+0(SB), Y3, Y3
+	VPSUBQ       Y3, Y5, Y3
+	VPADDQ       doubles<>+64(SB), Y3, Y3
+	VADDPD       doubles<>+64(SB), Y3, Y5
+	VSUBPD       doubles<>+64(SB), Y3, Y3
+	VDIVPD       Y5, Y3, Y5
+	VMULPD       Y5, Y5, Y3
+	VMOVUPD      doubles<>+384(SB), Y7
+	VFMADD213PD  doubles<>+448(SB), Y3, Y7
+	VFMADD213PD  doubles<>+512(SB), Y3, Y7
+	VFMADD213PD  doubles<>+576(SB), Y3, Y7
+	VFMADD213PD  doubles<>+640(SB), Y3, Y7
+	VFMADD213PD  doubles<>+704(SB), Y3, Y7
+	VFMADD213PD  Y6, Y5, Y7
+	VMULPD       doubles<>+2048(SB), Y7, Y7
+	VCVTPD2PSY   Y7, X4
+	VEXTRACTF128 $0x01, Y2, X3
+	VCVTPS2PD    X3, Y3
+	VMOVUPD      doubles<>+64(SB), Y5
+	VFMADD231PD  Y3, Y3, Y5
+	VSQRTPD      Y5, Y5
+	VADDPD       Y5, Y3, Y5
+	VPADDQ       doubles<>+128(SB), Y5, Y3
+	VPSRLQ       $0x34, Y3, Y6
+	VORPD        doubles<>+192(SB), Y6, Y6
+	VSUBPD       doubles<>+1920(SB), Y6, Y6
+	VANDPD       doubles<>+0(SB), Y3, Y3
+	VPSUBQ       Y3, Y5, Y3
+	VPADDQ       doubles<>+64(SB), Y3, Y3
+	VADDPD       doubles<>+64(SB), Y3, Y5
+	VSUBPD       doubles<>+64(SB), Y3, Y3
+	VDIVPD       Y5, Y3, Y5
+	VMULPD       Y5, Y5, Y3
+	VMOVUPD      doubles<>+384(SB), Y7
+	VFMADD213PD  doubles<>+448(SB), Y3, Y7
+	VFMADD213PD  doubles<>+512(SB), Y3, Y7
+	VFMADD213PD  doubles<>+576(SB), Y3, Y7
+	VFMADD213PD  doubles<>+640(SB), Y3, Y7
+	VFMADD213PD  doubles<>+704(SB), Y3, Y7
+	VFMADD213PD  Y6, Y5, Y7
+	VMULPD       doubles<>+2048(SB), Y7, Y7
+	VCVTPD2PSY   Y7, X3
+	VINSERTF128  $0x01, X3, Y4, Y3
+	VMOVUPS      consts<>+128(SB), Y4
+	VCMPPS       $0x05, Y4, Y2, Y4
+	VBLENDVPS    Y4, Y2, Y3, Y3
+	VMOVUPS      consts<>+2240(SB), Y2
+	VANDNPS      Y1, Y2, Y2
+	VORPS        Y2, Y3, Y3
+	VMULPS       Y1, Y1, Y2
+	VMOVUPS      consts<>+5184(SB), Y4
+	VFMADD213PS  consts<>+640(SB), Y2, Y4
+	VMULPS       Y1, Y4, Y4
+	VANDPS       consts<>+2240(SB), Y1, Y1
+	VMOVUPS      consts<>+5120(SB), Y2
+	VCMPPS       $0x01, Y2, Y1, Y1
+	VBLENDVPS    Y1, Y4, Y3, Y3
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail38_four
+	VMOVUPS      Y3, (CX)
+	JMP          tail38_done
+
+tail38_four:
+	VMOVAPS      X3, X0
+	TESTL        $0x00000008, AX
+	JZ           tail38_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y3, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail38_two:
+	TESTL    $0x00000002, AX
+	JZ       tail38_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail38_one:
+	TESTL  $0x00000001, AX
+	JZ     tail38_done
+	VMOVSS X0, (CX)
+
+tail38_done:
+done:
+	VZEROUPPER
+	RET
+
+// func acosh_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·acosh_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VCVTPS2PD    X0, Y1
+	VMOVUPD      doubles<>+2432(SB), Y2
+	VFMADD231PD  Y1, Y1, Y2
+	VSQRTPD      Y2, Y2
+	VADDPD       Y2, Y1, Y2
+	VPADDQ       doubles<>+128(SB), Y2, Y1
+	VPSRLQ       $0x34, Y1, Y4
+	VORPD        doubles<>+192(SB), Y4, Y4
+	VSUBPD       doubles<>+1920(SB), Y4, Y4
+	VANDPD       doubles<>+0(SB), Y1, Y1
+	VPSUBQ       Y1, Y2, Y1
+	VPADDQ       doubles<>+64(SB), Y1, Y1
+	VADDPD       doubles<>+64(SB), Y1, Y2
+	VSUBPD       doubles<>+64(SB), Y1, Y1
+	VDIVPD       Y2, Y1, Y2
+	VMULPD       Y2, Y2, Y1
+	VMOVUPD      doubles<>+384(SB), Y5
+	VFMADD213PD  doubles<>+448(SB), Y1, Y5
+	VFMADD213PD  doubles<>+512(SB), Y1, Y5
+	VFMADD213PD  doubles<>+576(SB), Y1, Y5
+	VFMADD213PD  doubles<>+640(SB), Y1, Y5
+	VFMADD213PD  doubles<>+704(SB), Y1, Y5
+	VFMADD213PD  Y4, Y2, Y5
+	VMULPD       doubles<>+2048(SB), Y5, Y5
+	VCVTPD2PSY   Y5, X3
+	VEXTRACTF128 $0x01, Y0, X1
+	VCVTPS2PD    X1, Y1
+	VMOVUPD      doubles<>+2432(SB), Y2
+	VFMADD231PD  Y1, Y1, Y2
+	VSQRTPD      Y2, Y2
+	VADDPD       Y2, Y1, Y2
+	VPADDQ       doubles<>+128(SB), Y2, Y1
+	VPSRLQ       $0x34, Y1, Y4
+	VORPD        doubles<>+192(SB), Y4, Y4
+	VSUBPD       doubles<>+1920(SB), Y4, Y4
+	VANDPD       doubles<>+0(SB), Y1, Y1
+	VPSUBQ       Y1, Y2, Y1
+	VPADDQ       doubles<>+64(SB), Y1, Y1
+	VADDPD       doubles<>+64(SB), Y1, Y2
+	VSUBPD       doubles<>+64(SB), Y1, Y1
+	VDIVPD       Y2, Y1, Y2
+	VMULPD       Y2, Y2, Y1
+	VMOVUPD      doubles<>+384(SB), Y5
+	VFMADD213PD  doubles<>+448(SB), Y1, Y5
+	VFMADD213PD  doubles<>+512(SB), Y1, Y5
+	VFMADD213PD  doubles<>+576(SB), Y1, Y5
+	VFMADD213PD  doubles<>+640(SB), Y1, Y5
+	VFMADD213PD  doubles<>+704(SB), Y1, Y5
+	VFMADD213PD  Y4, Y2, Y5
+	VMULPD       doubles<>+2048(SB), Y5, Y5
+	VCVTPD2PSY   Y5, X1
+	VINSERTF128  $0x01, X1, Y3, Y1
+	VMOVUPS      consts<>+640(SB), Y2
+	VMOVUPS      consts<>+5312(SB), Y4
+	VCMPPS       $0x01, Y2, Y0, Y2
+	VBLENDVPS    Y2, Y4, Y1, Y1
+	VMOVUPS      consts<>+128(SB), Y2
+	VCMPPS       $0x05, Y2, Y0, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y1
+	VMOVUPS      Y1, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VCVTPS2PD    X1, Y2
+	VMOVUPD      doubles<>+2432(SB), Y4
+	VFMADD231PD  Y2, Y2, Y4
+	VSQRTPD      Y4, Y4
+	VADDPD       Y4, Y2, Y4
+	VPADDQ       doubles<>+128(SB), Y4, Y2
+	VPSRLQ       $0x34, Y2, Y5
+	VORPD        doubles<>+192(SB), Y5, Y5
+	VSUBPD       doubles<>+1920(SB), Y5, Y5
+	VANDPD       doubles<>+0(SB), Y2, Y2
+	VPSUBQ       Y2, Y4, Y2
+	VPADDQ       doubles<>+64(SB), Y2, Y2
+	VADDPD       doubles<>+64(SB), Y2, Y4
+	VSUBPD       doubles<>+64(SB), Y2, Y2
+	VDIVPD       Y4, Y2, Y4
+	VMULPD       Y4, Y4, Y2
+	VMOVUPD      doubles<>+384(SB), Y6
+	VFMADD213PD  doubles<>+448(SB), Y2, Y6
+	VFMADD213PD  doubles<>+512(SB), Y2, Y6
+	VFMADD213PD  doubles<>+576(SB), Y2, Y6
+	VFMADD213PD  doubles<>+640(SB), Y2, Y6
+	VFMADD213PD  doubles<>+704(SB), Y2, Y6
+	VFMADD213PD  Y5, Y4, Y6
+	VMULPD       doubles<>+2048(SB), Y6, Y6
+	VCVTPD2PSY   Y6, X3
+	VEXTRACTF128 $0x01, Y1, X2
+	VCVTPS2PD    X2, Y2
+	VMOVUPD      doubles<>+2432(SB), Y4
+	VFMADD231PD  Y2, Y2, Y4
+	VSQRTPD      Y4, Y4
+	VADDPD       Y4, Y2, Y4
+	VPADDQ       doubles<>+128(SB), Y4, Y2
+	VPSRLQ       $0x34, Y2, Y5
+	VORPD        doubles<>+192(SB), Y5, Y5
+	VSUBPD       doubles<>+1920(SB), Y5, Y5
+	VANDPD       doubles<>+0(SB), Y2, Y2
+	VPSUBQ       Y2, Y4, Y2
+	VPADDQ       doubles<>+64(SB), Y2, Y2
+	VADDPD       doubles<>+64(SB), Y2, Y4
+	VSUBPD       doubles<>+64(SB), Y2, Y2
+	VDIVPD       Y4, Y2, Y4
+	VMULPD       Y4, Y4, Y2
+	VMOVUPD      doubles<>+384(SB), Y6
+	VFMADD213PD  doubles<>+448(SB), Y2, Y6
+	VFMADD213PD  doubles<>+512(SB), Y2, Y6
+	VFMADD213PD  doubles<>+576(SB), Y2, Y6
+	VFMADD213PD  doubles<>+640(SB), Y2, Y6
+	VFMADD213PD  doubles<>+704(SB), Y2, Y6
+	VFMADD213PD  Y5, Y4, Y6
+	VMULPD       doubles<>+2048(SB), Y6, Y6
+	VCVTPD2PSY   Y6, X2
+	VINSERTF128  $0x01, X2, Y3, Y2
+	VMOVUPS      consts<>+640(SB), Y3
+	VMOVUPS      consts<>+5312(SB), Y4
+	VCMPPS       $0x01, Y3, Y1, Y3
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VMOVUPS      consts<>+128(SB), Y3
+	VCMPPS       $0x05, Y3, Y1, Y3
+	VBLENDVPS    Y3, Y1, Y2, Y2
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail39_four
+	VMOVUPS      Y2, (CX)
+	JMP          tail39_done
+
+tail39_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail39_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail39_two:
+	TESTL    $0x00000002, AX
+	JZ       tail39_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail39_one:
+	TESTL  $0x00000001, AX
+	JZ     tail39_done
+	VMOVSS X0, (CX)
+
+tail39_done:
+done:
+	VZEROUPPER
+	RET
+
+// func atanh_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·atanh_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VANDPS       consts<>+2240(SB), Y0, Y1
+	VMOVUPS      consts<>+640(SB), Y2
+	VCVTPS2PD    X1, Y3
+	VMOVUPD      doubles<>+64(SB), Y5
+	VADDPD       Y3, Y5, Y4
+	VSUBPD       Y3, Y5, Y5
+	VDIVPD       Y5, Y4, Y4
+	VPADDQ       doubles<>+128(SB), Y4, Y3
+	VPSRLQ       $0x34, Y3, Y5
+	VORPD        doubles<>+192(SB), Y5, Y5
+	VSUBPD       doubles<>+1920(SB), Y5, Y5
+	VANDPD       doubles<>+0(SB), Y3, Y3
+	VPSUBQ       Y3, Y4, Y3
+	VPADDQ       doubles<>+64(SB), Y3, Y3
+	VADDPD       doubles<>+64(SB), Y3, Y4
+	VSUBPD       doubles<>+64(SB), Y3, Y3
+	VDIVPD       Y4, Y3, Y4
+	VMULPD       Y4, Y4, Y3
+	VMOVUPD      doubles<>+384(SB), Y7
+	VFMADD213PD  doubles<>+448(SB), Y3, Y7
+	VFMADD213PD  doubles<>+512(SB), Y3, Y7
+	VFMADD213PD  doubles<>+576(SB), Y3, Y7
+	VFMADD213PD  doubles<>+640(SB), Y3, Y7
+	VFMADD213PD  doubles<>+704(SB), Y3, Y7
+	VFMADD213PD  Y5, Y4, Y7
+	VMULPD       doubles<>+2624(SB), Y7, Y7
+	VCVTPD2PSY   Y7, X6
+	VEXTRACTF128 $0x01, Y1, X3
+	VCVTPS2PD    X3, Y3
+	VMOVUPD      doubles<>+64(SB), Y5
+	VADDPD       Y3, Y5, Y4
+	VSUBPD       Y3, Y5, Y5
+	VDIVPD       Y5, Y4, Y4
+	VPADDQ       doubles<>+128(SB), Y4, Y3
+	VPSRLQ       $0x34, Y3, Y5
+	VORPD        doubles<>+192(SB), Y5, Y5
+	VSUBPD       doubles<>+1920(SB), Y5, Y5
+	VANDPD       doubles<>+0(SB), Y3, Y3
+	VPSUBQ       Y3, Y4, Y3
+	VPADDQ       doubles<>+64(SB), Y3, Y3
+	VADDPD       doubles<>+64(SB), Y3, Y4
+	VSUBPD       doubles<>+64(SB), Y3, Y3
+	VDIVPD       Y4, Y3, Y4
+	VMULPD       Y4, Y4, Y3
+	VMOVUPD      doubles<>+384(SB), Y7
+	VFMADD213PD  doubles<>+448(SB), Y3, Y7
+	VFMADD213PD  doubles<>+512(SB), Y3, Y7
+	VFMADD213PD  doubles<>+576(SB), Y3, Y7
+	VFMADD213PD  doubles<>+640(SB), Y3, Y7
+	VFMADD213PD  doubles<>+704(SB), Y3, Y7
+	VFMADD213PD  Y5, Y4, Y7
+	VMULPD       doubles<>+2624(SB), Y7, Y7
+	VCVTPD2PSY   Y7, X3
+	VINSERTF128  $0x01, X3, Y6, Y3
+	VMOVUPS      consts<>+128(SB), Y4
+	VCMPPS       $0x00, Y2, Y1, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	VMOVUPS      consts<>+5312(SB), Y4
+	VMOVAPS      Y4, Y4
+	VCMPPS       $0x00, Y2, Y1, Y5
+	VBLENDVPS    Y5, Y3, Y4, Y4
+	VCMPPS       $0x01, Y2, Y1, Y1
+	VBLENDVPS    Y1, Y3, Y4, Y4
+	VMOVUPS      consts<>+2240(SB), Y1
+	VANDNPS      Y0, Y1, Y1
+	VORPS        Y1, Y4, Y4
+	VMULPS       Y0, Y0, Y1
+	VMOVUPS      consts<>+5248(SB), Y2
+	VFMADD213PS  consts<>+640(SB), Y1, Y2
+	VMULPS       Y0, Y2, Y2
+	VANDPS       consts<>+2240(SB), Y0, Y0
+	VMOVUPS      consts<>+5120(SB), Y1
+	VCMPPS       $0x01, Y1, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y4, Y4
+	VMOVUPS      Y4, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VANDPS       consts<>+2240(SB), Y1, Y2
+	VMOVUPS      consts<>+640(SB), Y3
+	VCVTPS2PD    X2, Y4
+	VMOVUPD      doubles<>+64(SB), Y7
+	VADDPD       Y4, Y7, Y5
+	VSUBPD       Y4, Y7, Y7
+	VDIVPD       Y7, Y5, Y5
+	VPADDQ       doubles<>+128(SB), Y5, Y4
+	VPSRLQ       $0x34, Y4, Y7
+	VORPD        doubles<>+192(SB), Y7, Y7
+	VSUBPD       doubles<>+1920(SB), Y7, Y7
+	VANDPD       doubles<>+0(SB), Y4, Y4
+	VPSUBQ       Y4, Y5, Y4
+	VPADDQ       doubles<>+64(SB), Y4, Y4
+	VADDPD       doubles<>+64(SB), Y4, Y5
+	VSUBPD       doubles<>+64(SB), Y4, Y4
+	VDIVPD       Y5, Y4, Y5
+	VMULPD       Y5, Y5, Y4
+	VMOVUPD      doubles<>+384(SB), Y8
+	VFMADD213PD  doubles<>+448(SB), Y4, Y8
+	VFMADD213PD  doubles<>+512(SB), Y4, Y8
+	VFMADD213PD  doubles<>+576(SB), Y4, Y8
+	VFMADD213PD  doubles<>+640(SB), Y4, Y8
+	VFMADD213PD  doubles<>+704(SB), Y4, Y8
+	VFMADD213PD  Y7, Y5, Y8
+	VMULPD       doubles<>+2624(SB), Y8, Y8
+	VCVTPD2PSY   Y8, X6
+	VEXTRACTF128 $0x01, Y2, X4
+	VCVTPS2PD    X4, Y4
+	VMOVUPD      doubles<>+64(SB), Y7
+	VADDPD       Y4, Y7, Y5
+	VSUBPD       Y4, Y7, Y7
+	VDIVPD       Y7, Y5, Y5
+	VPADDQ       doubles<>+128(SB), Y5, Y4
+	VPSRLQ       $0x34, Y4, Y7
+	VORPD        doubles<>+192(SB), Y7, Y7
+	VSUBPD       doubles<>+1920(SB), Y7, Y7
+	VANDPD       doubles<>+0(SB), Y4, Y4
+	VPSUBQ       Y4, Y5, Y4
+	VPADDQ       doubles<>+64(SB), Y4, Y4
+	VADDPD       doubles<>+64(SB), Y4, Y5
+	VSUBPD       doubles<>+64(SB), Y4, Y4
+	VDIVPD       Y5, Y4, Y5
+	VMULPD       Y5, Y5, Y4
+	VMOVUPD      doubles<>+384(SB), Y8
+	VFMADD213PD  doubles<>+448(SB), Y4, Y8
+	VFMADD213PD  doubles<>+512(SB), Y4, Y8
+	VFMADD213PD  doubles<>+576(SB), Y4, Y8
+	VFMADD213PD  doubles<>+640(SB), Y4, Y8
+	VFMADD213PD  doubles<>+704(SB), Y4, Y8
+	VFMADD213PD  Y7, Y5, Y8
+	VMULPD       doubles<>+2624(SB), Y8, Y8
+	VCVTPD2PSY   Y8, X4
+	VINSERTF128  $0x01, X4, Y6, Y4
+	VMOVUPS      consts<>+128(SB), Y5
+	VCMPPS       $0x00, Y3, Y2, Y6
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VMOVUPS      consts<>+5312(SB), Y5
+	VMOVAPS      Y5, Y5
+	VCMPPS       $0x00, Y3, Y2, Y6
+	VBLENDVPS    Y6, Y4, Y5, Y5
+	VCMPPS       $0x01, Y3, Y2, Y2
+	VBLENDVPS    Y2, Y4, Y5, Y5
+	VMOVUPS      consts<>+2240(SB), Y2
+	VANDNPS      Y1, Y2, Y2
+	VORPS        Y2, Y5, Y5
+	VMULPS       Y1, Y1, Y2
+	VMOVUPS      consts<>+5248(SB), Y3
+	VFMADD213PS  consts<>+640(SB), Y2, Y3
+	VMULPS       Y1, Y3, Y3
+	VANDPS       consts<>+2240(SB), Y1, Y1
+	VMOVUPS      consts<>+5120(SB), Y2
+	VCMPPS       $0x01, Y2, Y1, Y1
+	VBLENDVPS    Y1, Y3, Y5, Y5
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail40_four
+	VMOVUPS      Y5, (CX)
+	JMP          tail40_done
+
+tail40_four:
+	VMOVAPS      X5, X0
+	TESTL        $0x00000008, AX
+	JZ           tail40_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y5, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail40_two:
+	TESTL    $0x00000002, AX
+	JZ       tail40_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail40_one:
+	TESTL  $0x00000001, AX
+	JZ     tail40_done
+	VMOVSS X0, (CX)
+
+tail40_done:
+done:
+	VZEROUPPER
+	RET
+
+// func sign_avx2(y []float32, x []float32)
+// Requires: AVX
+TEXT ·sign_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS   (DX)(BX*1), Y0
+	VXORPS    Y1, Y1, Y1
+	VMOVAPS   Y0, Y2
+	VMOVUPS   consts<>+1984(SB), Y3
+	VCMPPS    $0x01, Y1, Y0, Y4
+	VBLENDVPS Y4, Y3, Y2, Y2
+	VMOVUPS   consts<>+640(SB), Y3
+	VCMPPS    $0x01, Y0, Y1, Y0
+	VBLENDVPS Y0, Y3, Y2, Y2
+	VMOVUPS   Y2, (CX)(BX*1)
+	ADDQ      $+32, BX
+	SUBQ      $0x08, AX
+	JGE       loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), SI
+	NEGQ       AX
+	VMOVUPS    (SI)(AX*4), Y0
+	VMASKMOVPS (DX)(BX*1), Y0, Y1
+	VXORPS     Y2, Y2, Y2
+	VMOVAPS    Y1, Y3
+	VMOVUPS    consts<>+1984(SB), Y4
+	VCMPPS     $0x01, Y2, Y1, Y5
+	VBLENDVPS  Y5, Y4, Y3, Y3
+	VMOVUPS    consts<>+640(SB), Y4
+	VCMPPS     $0x01, Y1, Y2, Y1
+	VBLENDVPS  Y1, Y4, Y3, Y3
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(BX*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail41_four
+	VMOVUPS    Y3, (CX)
+	JMP        tail41_done
+
+tail41_four:
+	VMOVAPS      X3, X0
+	TESTL        $0x00000008, AX
+	JZ           tail41_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y3, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail41_two:
+	TESTL    $0x00000002, AX
+	JZ       tail41_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail41_one:
+	TESTL  $0x00000001, AX
+	JZ     tail41_done
+	VMOVSS X0, (CX)
+
+tail41_done:
+done:
+	VZEROUPPER
+	RET
+
+// func threshold_avx2(y []float32, x []float32, least float32)
+// Requires: AVX
+TEXT ·threshold_avx2(SB), NOSPLIT, $0-52
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS least+48(FP), Y0
+	XORQ         BX, BX
+	SUBQ         $0x08, AX
+	JL           rest
+
+loop:
+	VMOVUPS   (DX)(BX*1), Y1
+	VXORPS    Y2, Y2, Y2
+	VCMPPS    $0x01, Y1, Y0, Y3
+	VBLENDVPS Y3, Y1, Y2, Y2
+	VMOVUPS   Y2, (CX)(BX*1)
+	ADDQ      $+32, BX
+	SUBQ      $0x08, AX
+	JGE       loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), SI
+	NEGQ       AX
+	VMOVUPS    (SI)(AX*4), Y1
+	VMASKMOVPS (DX)(BX*1), Y1, Y2
+	VXORPS     Y3, Y3, Y3
+	VCMPPS     $0x01, Y2, Y0, Y0
+	VBLENDVPS  Y0, Y2, Y3, Y3
+	VMOVMSKPS  Y1, AX
+	LEAQ       (CX)(BX*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail42_four
+	VMOVUPS    Y3, (CX)
+	JMP        tail42_done
+
+tail42_four:
+	VMOVAPS      X3, X0
+	TESTL        $0x00000008, AX
+	JZ           tail42_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y3, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail42_two:
+	TESTL    $0x00000002, AX
+	JZ       tail42_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail42_one:
+	TESTL  $0x00000001, AX
+	JZ     tail42_done
+	VMOVSS X0, (CX)
+
+tail42_done:
+done:
+	VZEROUPPER
+	RET
+
+// func shrink_avx2(y []float32, x []float32, least float32, bias float32)
+// Requires: AVX
+TEXT ·shrink_avx2(SB), NOSPLIT, $0-56
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS least+48(FP), Y0
+	VBROADCASTSS bias+52(FP), Y1
+	XORQ         BX, BX
+	SUBQ         $0x08, AX
+	JL           rest
+
+loop:
+	VMOVUPS   (DX)(BX*1), Y2
+	VXORPS    Y3, Y3, Y3
+	VSUBPS    Y0, Y3, Y4
+	VADDPS    Y1, Y2, Y5
+	VSUBPS    Y1, Y2, Y6
+	VCMPPS    $0x01, Y2, Y0, Y7
+	VBLENDVPS Y7, Y6, Y3, Y3
+	VCMPPS    $0x01, Y4, Y2, Y2
+	VBLENDVPS Y2, Y5, Y3, Y3
+	VMOVUPS   Y3, (CX)(BX*1)
+	ADDQ      $+32, BX
+	SUBQ      $0x08, AX
+	JGE       loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), SI
+	NEGQ       AX
+	VMOVUPS    (SI)(AX*4), Y2
+	VMASKMOVPS (DX)(BX*1), Y2, Y3
+	VXORPS     Y4, Y4, Y4
+	VSUBPS     Y0, Y4, Y5
+	VADDPS     Y1, Y3, Y6
+	VSUBPS     Y1, Y3, Y1
+	VCMPPS     $0x01, Y3, Y0, Y0
+	VBLENDVPS  Y0, Y1, Y4, Y4
+	VCMPPS     $0x01, Y5, Y3, Y0
+	VBLENDVPS  Y0, Y6, Y4, Y4
+	VMOVMSKPS  Y2, AX
+	LEAQ       (CX)(BX*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail43_four
+	VMOVUPS    Y4, (CX)
+	JMP        tail43_done
+
+tail43_four:
+	VMOVAPS      X4, X0
+	TESTL        $0x00000008, AX
+	JZ           tail43_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y4, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail43_two:
+	TESTL    $0x00000002, AX
+	JZ       tail43_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail43_one:
+	TESTL  $0x00000001, AX
+	JZ     tail43_done
+	VMOVSS X0, (CX)
+
+tail43_done:
+done:
+	VZEROUPPER
+	RET
+
 // func swish_avx2(y []float32, x []float32, alpha float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·swish_avx2(SB), NOSPLIT, $0-52
@@ -4792,33 +6844,33 @@ rest:
 	VMOVMSKPS   Y1, AX
 	LEAQ        (CX)(BX*1), CX
 	TESTL       $0x00000080, AX
-	JZ          tail32_four
+	JZ          tail44_four
 	VMOVUPS     Y0, (CX)
-	JMP         tail32_done
+	JMP         tail44_done
 
-tail32_four:
+tail44_four:
 	VMOVAPS      X0, X1
 	TESTL        $0x00000008, AX
-	JZ           tail32_two
+	JZ           tail44_two
 	VMOVUPS      X1, (CX)
 	VEXTRACTF128 $0x01, Y0, X1
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail32_two:
+tail44_two:
 	TESTL    $0x00000002, AX
-	JZ       tail32_one
+	JZ       tail44_one
 	VMOVLPS  X1, (CX)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail32_one:
+tail44_one:
 	TESTL  $0x00000001, AX
-	JZ     tail32_done
+	JZ     tail44_done
 	VMOVSS X1, (CX)
 
-tail32_done:
+tail44_done:
 done:
 	VZEROUPPER
 	RET
@@ -4861,33 +6913,33 @@ rest:
 	VMOVMSKPS  Y0, AX
 	LEAQ       (CX)(SI*1), CX
 	TESTL      $0x00000080, AX
-	JZ         tail33_four
+	JZ         tail45_four
 	VMOVUPS    Y1, (CX)
-	JMP        tail33_done
+	JMP        tail45_done
 
-tail33_four:
+tail45_four:
 	VMOVAPS      X1, X0
 	TESTL        $0x00000008, AX
-	JZ           tail33_two
+	JZ           tail45_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y1, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail33_two:
+tail45_two:
 	TESTL    $0x00000002, AX
-	JZ       tail33_one
+	JZ       tail45_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail33_one:
+tail45_one:
 	TESTL  $0x00000001, AX
-	JZ     tail33_done
+	JZ     tail45_done
 	VMOVSS X0, (CX)
 
-tail33_done:
+tail45_done:
 done:
 	VZEROUPPER
 	RET
@@ -4928,33 +6980,33 @@ rest:
 	VMOVMSKPS  Y1, AX
 	LEAQ       (CX)(BX*1), CX
 	TESTL      $0x00000080, AX
-	JZ         tail34_four
+	JZ         tail46_four
 	VMOVUPS    Y2, (CX)
-	JMP        tail34_done
+	JMP        tail46_done
 
-tail34_four:
+tail46_four:
 	VMOVAPS      X2, X0
 	TESTL        $0x00000008, AX
-	JZ           tail34_two
+	JZ           tail46_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y2, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail34_two:
+tail46_two:
 	TESTL    $0x00000002, AX
-	JZ       tail34_one
+	JZ       tail46_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail34_one:
+tail46_one:
 	TESTL  $0x00000001, AX
-	JZ     tail34_done
+	JZ     tail46_done
 	VMOVSS X0, (CX)
 
-tail34_done:
+tail46_done:
 done:
 	VZEROUPPER
 	RET
@@ -5045,33 +7097,33 @@ rest:
 	VMOVMSKPS    Y3, AX
 	LEAQ         (CX)(BX*1), CX
 	TESTL        $0x00000080, AX
-	JZ           tail35_four
+	JZ           tail47_four
 	VMOVUPS      Y0, (CX)
-	JMP          tail35_done
+	JMP          tail47_done
 
-tail35_four:
+tail47_four:
 	VMOVAPS      X0, X1
 	TESTL        $0x00000008, AX
-	JZ           tail35_two
+	JZ           tail47_two
 	VMOVUPS      X1, (CX)
 	VEXTRACTF128 $0x01, Y0, X1
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail35_two:
+tail47_two:
 	TESTL    $0x00000002, AX
-	JZ       tail35_one
+	JZ       tail47_one
 	VMOVLPS  X1, (CX)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail35_one:
+tail47_one:
 	TESTL  $0x00000001, AX
-	JZ     tail35_done
+	JZ     tail47_done
 	VMOVSS X1, (CX)
 
-tail35_done:
+tail47_done:
 done:
 	VZEROUPPER
 	RET
@@ -5090,105 +7142,13 @@ TEXT ·pow_avx2(SB), NOSPLIT, $0-72
 loop:
 	VMOVUPS      (DX)(SI*1), Y0
 	VMOVUPS      (BX)(SI*1), Y1
-	VCVTPS2PD    X0, Y2
-	VCVTPS2PD    X1, Y3
-	VPADDQ       doubles<>+128(SB), Y2, Y4
-	VPSRLQ       $0x34, Y4, Y5
-	VORPD        doubles<>+192(SB), Y5, Y5
-	VSUBPD       doubles<>+1920(SB), Y5, Y5
-	VANDPD       doubles<>+0(SB), Y4, Y4
-	VPSUBQ       Y4, Y2, Y2
-	VPADDQ       doubles<>+64(SB), Y2, Y2
-	VADDPD       doubles<>+64(SB), Y2, Y4
-	VSUBPD       doubles<>+64(SB), Y2, Y2
-	VDIVPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y2
-	VMOVUPD      doubles<>+384(SB), Y7
-	VFMADD213PD  doubles<>+448(SB), Y2, Y7
-	VFMADD213PD  doubles<>+512(SB), Y2, Y7
-	VFMADD213PD  doubles<>+576(SB), Y2, Y7
-	VFMADD213PD  doubles<>+640(SB), Y2, Y7
-	VFMADD213PD  doubles<>+704(SB), Y2, Y7
-	VFMADD213PD  Y5, Y4, Y7
-	VMULPD       Y3, Y7, Y7
-	VMINPD       doubles<>+2112(SB), Y7, Y7
-	VMAXPD       doubles<>+2176(SB), Y7, Y7
-	VADDPD       doubles<>+1984(SB), Y7, Y2
-	VSUBPD       doubles<>+1984(SB), Y2, Y3
-	VSUBPD       Y3, Y7, Y7
-	VMOVUPD      doubles<>+768(SB), Y3
-	VFMADD213PD  doubles<>+832(SB), Y7, Y3
-	VFMADD213PD  doubles<>+896(SB), Y7, Y3
-	VFMADD213PD  doubles<>+960(SB), Y7, Y3
-	VFMADD213PD  doubles<>+1024(SB), Y7, Y3
-	VFMADD213PD  doubles<>+1088(SB), Y7, Y3
-	VFMADD213PD  doubles<>+1152(SB), Y7, Y3
-	VFMADD213PD  doubles<>+1216(SB), Y7, Y3
-	VPSLLQ       $0x34, Y2, Y2
-	VPADDQ       Y2, Y3, Y3
-	VCVTPD2PSY   Y3, X6
-	VEXTRACTF128 $0x01, Y0, X2
-	VCVTPS2PD    X2, Y2
-	VEXTRACTF128 $0x01, Y1, X1
-	VCVTPS2PD    X1, Y1
-	VPADDQ       doubles<>+128(SB), Y2, Y3
-	VPSRLQ       $0x34, Y3, Y4
-	VORPD        doubles<>+192(SB), Y4, Y4
-	VSUBPD       doubles<>+1920(SB), Y4, Y4
-	VANDPD       doubles<>+0(SB), Y3, Y3
-	VPSUBQ       Y3, Y2, Y2
-	VPADDQ       doubles<>+64(SB), Y2, Y2
-	VADDPD       doubles<>+64(SB), Y2, Y3
-	VSUBPD       doubles<>+64(SB), Y2, Y2
-	VDIVPD       Y3, Y2, Y3
-	VMULPD       Y3, Y3, Y2
-	VMOVUPD      doubles<>+384(SB), Y5
-	VFMADD213PD  doubles<>+448(SB), Y2, Y5
-	VFMADD213PD  doubles<>+512(SB), Y2, Y5
-	VFMADD213PD  doubles<>+576(SB), Y2, Y5
-	VFMADD213PD  doubles<>+640(SB), Y2, Y5
-	VFMADD213PD  doubles<>+704(SB), Y2, Y5
-	VFMADD213PD  Y4, Y3, Y5
-	VMULPD       Y1, Y5, Y5
-	VMINPD       doubles<>+2112(SB), Y5, Y5
-	VMAXPD       doubles<>+2176(SB), Y5, Y5
-	VADDPD       doubles<>+1984(SB), Y5, Y1
-	VSUBPD       doubles<>+1984(SB), Y1, Y2
-	VSUBPD       Y2, Y5, Y5
-	VMOVUPD      doubles<>+768(SB), Y2
-	VFMADD213PD  doubles<>+832(SB), Y5, Y2
-	VFMADD213PD  doubles<>+896(SB), Y5, Y2
-	VFMADD213PD  doubles<>+960(SB), Y5, Y2
-	VFMADD213PD  doubles<>+1024(SB), Y5, Y2
-	VFMADD213PD  doubles<>+1088(SB), Y5, Y2
-	VFMADD213PD  doubles<>+1152(SB), Y5, Y2
-	VFMADD213PD  doubles<>+1216(SB), Y5, Y2
-	VPSLLQ       $0x34, Y1, Y1
-	VPADDQ       Y1, Y2, Y2
-	VCVTPD2PSY   Y2, X1
-	VINSERTF128  $0x01, X1, Y6, Y1
-	VXORPS       Y2, Y2, Y2
-	VCMPPS       $0x00, Y2, Y0, Y0
-	VBLENDVPS    Y0, Y2, Y1, Y1
-	VMOVUPS      Y1, (CX)(SI*1)
-	ADDQ         $+32, SI
-	SUBQ         $0x08, AX
-	JGE          loop
-
-rest:
-	ADDQ         $+8, AX
-	JZ           done
-	LEAQ         masks<>+32(SB), DI
-	NEGQ         AX
-	VMOVUPS      (DI)(AX*4), Y0
-	VMASKMOVPS   (DX)(SI*1), Y0, Y1
-	VMASKMOVPS   (BX)(SI*1), Y0, Y2
-	VCVTPS2PD    X1, Y3
-	VCVTPS2PD    X2, Y4
+	VANDPS       consts<>+2240(SB), Y0, Y2
+	VCVTPS2PD    X2, Y3
+	VCVTPS2PD    X1, Y4
 	VPADDQ       doubles<>+128(SB), Y3, Y5
-	VPSRLQ       $0x34, Y5, Y7
-	VORPD        doubles<>+192(SB), Y7, Y7
-	VSUBPD       doubles<>+1920(SB), Y7, Y7
+	VPSRLQ       $0x34, Y5, Y6
+	VORPD        doubles<>+192(SB), Y6, Y6
+	VSUBPD       doubles<>+1920(SB), Y6, Y6
 	VANDPD       doubles<>+0(SB), Y5, Y5
 	VPSUBQ       Y5, Y3, Y3
 	VPADDQ       doubles<>+64(SB), Y3, Y3
@@ -5202,7 +7162,7 @@ rest:
 	VFMADD213PD  doubles<>+576(SB), Y3, Y8
 	VFMADD213PD  doubles<>+640(SB), Y3, Y8
 	VFMADD213PD  doubles<>+704(SB), Y3, Y8
-	VFMADD213PD  Y7, Y5, Y8
+	VFMADD213PD  Y6, Y5, Y8
 	VMULPD       Y4, Y8, Y8
 	VMINPD       doubles<>+2112(SB), Y8, Y8
 	VMAXPD       doubles<>+2176(SB), Y8, Y8
@@ -5219,80 +7179,353 @@ rest:
 	VFMADD213PD  doubles<>+1216(SB), Y8, Y4
 	VPSLLQ       $0x34, Y3, Y3
 	VPADDQ       Y3, Y4, Y4
-	VCVTPD2PSY   Y4, X6
-	VEXTRACTF128 $0x01, Y1, X3
-	VCVTPS2PD    X3, Y3
+	VCVTPD2PSY   Y4, X7
 	VEXTRACTF128 $0x01, Y2, X2
 	VCVTPS2PD    X2, Y2
-	VPADDQ       doubles<>+128(SB), Y3, Y4
+	VEXTRACTF128 $0x01, Y1, X3
+	VCVTPS2PD    X3, Y3
+	VPADDQ       doubles<>+128(SB), Y2, Y4
 	VPSRLQ       $0x34, Y4, Y5
 	VORPD        doubles<>+192(SB), Y5, Y5
 	VSUBPD       doubles<>+1920(SB), Y5, Y5
 	VANDPD       doubles<>+0(SB), Y4, Y4
-	VPSUBQ       Y4, Y3, Y3
-	VPADDQ       doubles<>+64(SB), Y3, Y3
-	VADDPD       doubles<>+64(SB), Y3, Y4
-	VSUBPD       doubles<>+64(SB), Y3, Y3
-	VDIVPD       Y4, Y3, Y4
-	VMULPD       Y4, Y4, Y3
-	VMOVUPD      doubles<>+384(SB), Y7
-	VFMADD213PD  doubles<>+448(SB), Y3, Y7
-	VFMADD213PD  doubles<>+512(SB), Y3, Y7
-	VFMADD213PD  doubles<>+576(SB), Y3, Y7
-	VFMADD213PD  doubles<>+640(SB), Y3, Y7
-	VFMADD213PD  doubles<>+704(SB), Y3, Y7
-	VFMADD213PD  Y5, Y4, Y7
-	VMULPD       Y2, Y7, Y7
-	VMINPD       doubles<>+2112(SB), Y7, Y7
-	VMAXPD       doubles<>+2176(SB), Y7, Y7
-	VADDPD       doubles<>+1984(SB), Y7, Y2
+	VPSUBQ       Y4, Y2, Y2
+	VPADDQ       doubles<>+64(SB), Y2, Y2
+	VADDPD       doubles<>+64(SB), Y2, Y4
+	VSUBPD       doubles<>+64(SB), Y2, Y2
+	VDIVPD       Y4, Y2, Y4
+	VMULPD       Y4, Y4, Y2
+	VMOVUPD      doubles<>+384(SB), Y6
+	VFMADD213PD  doubles<>+448(SB), Y2, Y6
+	VFMADD213PD  doubles<>+512(SB), Y2, Y6
+	VFMADD213PD  doubles<>+576(SB), Y2, Y6
+	VFMADD213PD  doubles<>+640(SB), Y2, Y6
+	VFMADD213PD  doubles<>+704(SB), Y2, Y6
+	VFMADD213PD  Y5, Y4, Y6
+	VMULPD       Y3, Y6, Y6
+	VMINPD       doubles<>+2112(SB), Y6, Y6
+	VMAXPD       doubles<>+2176(SB), Y6, Y6
+	VADDPD       doubles<>+1984(SB), Y6, Y2
 	VSUBPD       doubles<>+1984(SB), Y2, Y3
-	VSUBPD       Y3, Y7, Y7
+	VSUBPD       Y3, Y6, Y6
 	VMOVUPD      doubles<>+768(SB), Y3
-	VFMADD213PD  doubles<>+832(SB), Y7, Y3
-	VFMADD213PD  doubles<>+896(SB), Y7, Y3
-	VFMADD213PD  doubles<>+960(SB), Y7, Y3
-	VFMADD213PD  doubles<>+1024(SB), Y7, Y3
-	VFMADD213PD  doubles<>+1088(SB), Y7, Y3
-	VFMADD213PD  doubles<>+1152(SB), Y7, Y3
-	VFMADD213PD  doubles<>+1216(SB), Y7, Y3
+	VFMADD213PD  doubles<>+832(SB), Y6, Y3
+	VFMADD213PD  doubles<>+896(SB), Y6, Y3
+	VFMADD213PD  doubles<>+960(SB), Y6, Y3
+	VFMADD213PD  doubles<>+1024(SB), Y6, Y3
+	VFMADD213PD  doubles<>+1088(SB), Y6, Y3
+	VFMADD213PD  doubles<>+1152(SB), Y6, Y3
+	VFMADD213PD  doubles<>+1216(SB), Y6, Y3
 	VPSLLQ       $0x34, Y2, Y2
 	VPADDQ       Y2, Y3, Y3
 	VCVTPD2PSY   Y3, X2
-	VINSERTF128  $0x01, X2, Y6, Y2
+	VINSERTF128  $0x01, X2, Y7, Y2
 	VXORPS       Y3, Y3, Y3
-	VCMPPS       $0x00, Y3, Y1, Y1
-	VBLENDVPS    Y1, Y3, Y2, Y2
+	VMOVUPS      consts<>+640(SB), Y4
+	VMOVAPS      Y4, Y4
+	VCMPPS       $0x01, Y1, Y3, Y5
+	VBLENDVPS    Y5, Y3, Y4, Y4
+	VMOVUPS      consts<>+128(SB), Y5
+	VCMPPS       $0x01, Y3, Y1, Y6
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VCMPPS       $0x00, Y3, Y0, Y5
+	VBLENDVPS    Y5, Y4, Y2, Y2
+	VMOVAPS      Y1, Y4
+	VROUNDPS     $0x0b, Y4, Y4
+	VMULPS       consts<>+1280(SB), Y4, Y5
+	VMOVAPS      Y5, Y6
+	VROUNDPS     $0x0b, Y6, Y6
+	VMOVUPS      consts<>+5312(SB), Y8
+	VMOVAPS      Y2, Y9
+	VCMPPS       $0x01, Y3, Y0, Y3
+	VBLENDVPS    Y3, Y8, Y9, Y9
+	VCMPPS       $0x00, Y4, Y1, Y3
+	VBLENDVPS    Y3, Y2, Y9, Y9
+	VMOVUPS      consts<>+2240(SB), Y2
+	VANDNPS      Y0, Y2, Y0
+	VORPS        Y9, Y0, Y0
+	VCMPPS       $0x00, Y6, Y5, Y2
+	VBLENDVPS    Y2, Y9, Y0, Y0
+	VCMPPS       $0x00, Y4, Y1, Y1
+	VBLENDVPS    Y1, Y0, Y9, Y9
+	VMOVUPS      Y9, (CX)(SI*1)
+	ADDQ         $+32, SI
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), DI
+	NEGQ         AX
+	VMOVUPS      (DI)(AX*4), Y0
+	VMASKMOVPS   (DX)(SI*1), Y0, Y1
+	VMASKMOVPS   (BX)(SI*1), Y0, Y2
+	VANDPS       consts<>+2240(SB), Y1, Y3
+	VCVTPS2PD    X3, Y4
+	VCVTPS2PD    X2, Y5
+	VPADDQ       doubles<>+128(SB), Y4, Y6
+	VPSRLQ       $0x34, Y6, Y8
+	VORPD        doubles<>+192(SB), Y8, Y8
+	VSUBPD       doubles<>+1920(SB), Y8, Y8
+	VANDPD       doubles<>+0(SB), Y6, Y6
+	VPSUBQ       Y6, Y4, Y4
+	VPADDQ       doubles<>+64(SB), Y4, Y4
+	VADDPD       doubles<>+64(SB), Y4, Y6
+	VSUBPD       doubles<>+64(SB), Y4, Y4
+	VDIVPD       Y6, Y4, Y6
+	VMULPD       Y6, Y6, Y4
+	VMOVUPD      doubles<>+384(SB), Y9
+	VFMADD213PD  doubles<>+448(SB), Y4, Y9
+	VFMADD213PD  doubles<>+512(SB), Y4, Y9
+	VFMADD213PD  doubles<>+576(SB), Y4, Y9
+	VFMADD213PD  doubles<>+640(SB), Y4, Y9
+	VFMADD213PD  doubles<>+704(SB), Y4, Y9
+	VFMADD213PD  Y8, Y6, Y9
+	VMULPD       Y5, Y9, Y9
+	VMINPD       doubles<>+2112(SB), Y9, Y9
+	VMAXPD       doubles<>+2176(SB), Y9, Y9
+	VADDPD       doubles<>+1984(SB), Y9, Y4
+	VSUBPD       doubles<>+1984(SB), Y4, Y5
+	VSUBPD       Y5, Y9, Y9
+	VMOVUPD      doubles<>+768(SB), Y5
+	VFMADD213PD  doubles<>+832(SB), Y9, Y5
+	VFMADD213PD  doubles<>+896(SB), Y9, Y5
+	VFMADD213PD  doubles<>+960(SB), Y9, Y5
+	VFMADD213PD  doubles<>+1024(SB), Y9, Y5
+	VFMADD213PD  doubles<>+1088(SB), Y9, Y5
+	VFMADD213PD  doubles<>+1152(SB), Y9, Y5
+	VFMADD213PD  doubles<>+1216(SB), Y9, Y5
+	VPSLLQ       $0x34, Y4, Y4
+	VPADDQ       Y4, Y5, Y5
+	VCVTPD2PSY   Y5, X7
+	VEXTRACTF128 $0x01, Y3, X3
+	VCVTPS2PD    X3, Y3
+	VEXTRACTF128 $0x01, Y2, X4
+	VCVTPS2PD    X4, Y4
+	VPADDQ       doubles<>+128(SB), Y3, Y5
+	VPSRLQ       $0x34, Y5, Y6
+	VORPD        doubles<>+192(SB), Y6, Y6
+	VSUBPD       doubles<>+1920(SB), Y6, Y6
+	VANDPD       doubles<>+0(SB), Y5, Y5
+	VPSUBQ       Y5, Y3, Y3
+	VPADDQ       doubles<>+64(SB), Y3, Y3
+	VADDPD       doubles<>+64(SB), Y3, Y5
+	VSUBPD       doubles<>+64(SB), Y3, Y3
+	VDIVPD       Y5, Y3, Y5
+	VMULPD       Y5, Y5, Y3
+	VMOVUPD      doubles<>+384(SB), Y8
+	VFMADD213PD  doubles<>+448(SB), Y3, Y8
+	VFMADD213PD  doubles<>+512(SB), Y3, Y8
+	VFMADD213PD  doubles<>+576(SB), Y3, Y8
+	VFMADD213PD  doubles<>+640(SB), Y3, Y8
+	VFMADD213PD  doubles<>+704(SB), Y3, Y8
+	VFMADD213PD  Y6, Y5, Y8
+	VMULPD       Y4, Y8, Y8
+	VMINPD       doubles<>+2112(SB), Y8, Y8
+	VMAXPD       doubles<>+2176(SB), Y8, Y8
+	VADDPD       doubles<>+1984(SB), Y8, Y3
+	VSUBPD       doubles<>+1984(SB), Y3, Y4
+	VSUBPD       Y4, Y8, Y8
+	VMOVUPD      doubles<>+768(SB), Y4
+	VFMADD213PD  doubles<>+832(SB), Y8, Y4
+	VFMADD213PD  doubles<>+896(SB), Y8, Y4
+	VFMADD213PD  doubles<>+960(SB), Y8, Y4
+	VFMADD213PD  doubles<>+1024(SB), Y8, Y4
+	VFMADD213PD  doubles<>+1088(SB), Y8, Y4
+	VFMADD213PD  doubles<>+1152(SB), Y8, Y4
+	VFMADD213PD  doubles<>+1216(SB), Y8, Y4
+	VPSLLQ       $0x34, Y3, Y3
+	VPADDQ       Y3, Y4, Y4
+	VCVTPD2PSY   Y4, X3
+	VINSERTF128  $0x01, X3, Y7, Y3
+	VXORPS       Y4, Y4, Y4
+	VMOVUPS      consts<>+640(SB), Y5
+	VMOVAPS      Y5, Y5
+	VCMPPS       $0x01, Y2, Y4, Y6
+	VBLENDVPS    Y6, Y4, Y5, Y5
+	VMOVUPS      consts<>+128(SB), Y6
+	VCMPPS       $0x01, Y4, Y2, Y7
+	VBLENDVPS    Y7, Y6, Y5, Y5
+	VCMPPS       $0x00, Y4, Y1, Y6
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VMOVAPS      Y2, Y5
+	VROUNDPS     $0x0b, Y5, Y5
+	VMULPS       consts<>+1280(SB), Y5, Y6
+	VMOVAPS      Y6, Y7
+	VROUNDPS     $0x0b, Y7, Y7
+	VMOVUPS      consts<>+5312(SB), Y8
+	VMOVAPS      Y3, Y9
+	VCMPPS       $0x01, Y4, Y1, Y4
+	VBLENDVPS    Y4, Y8, Y9, Y9
+	VCMPPS       $0x00, Y5, Y2, Y4
+	VBLENDVPS    Y4, Y3, Y9, Y9
+	VMOVUPS      consts<>+2240(SB), Y3
+	VANDNPS      Y1, Y3, Y1
+	VORPS        Y9, Y1, Y1
+	VCMPPS       $0x00, Y7, Y6, Y3
+	VBLENDVPS    Y3, Y9, Y1, Y1
+	VCMPPS       $0x00, Y5, Y2, Y2
+	VBLENDVPS    Y2, Y1, Y9, Y9
 	VMOVMSKPS    Y0, AX
 	LEAQ         (CX)(SI*1), CX
 	TESTL        $0x00000080, AX
-	JZ           tail36_four
-	VMOVUPS      Y2, (CX)
-	JMP          tail36_done
+	JZ           tail48_four
+	VMOVUPS      Y9, (CX)
+	JMP          tail48_done
 
-tail36_four:
-	VMOVAPS      X2, X0
+tail48_four:
+	VMOVAPS      X9, X0
 	TESTL        $0x00000008, AX
-	JZ           tail36_two
+	JZ           tail48_two
 	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y2, X0
+	VEXTRACTF128 $0x01, Y9, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail36_two:
+tail48_two:
 	TESTL    $0x00000002, AX
-	JZ       tail36_one
+	JZ       tail48_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail36_one:
+tail48_one:
 	TESTL  $0x00000001, AX
-	JZ     tail36_done
+	JZ     tail48_done
 	VMOVSS X0, (CX)
 
-tail36_done:
+tail48_done:
+done:
+	VZEROUPPER
+	RET
+
+// func fmod_avx2(y []float32, a []float32, b []float32)
+// Requires: AVX, FMA3
+TEXT ·fmod_avx2(SB), NOSPLIT, $0-72
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ a_base+24(FP), DX
+	MOVQ b_base+48(FP), BX
+	XORQ SI, SI
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(SI*1), Y0
+	VMOVUPS      (BX)(SI*1), Y1
+	VANDPS       consts<>+2240(SB), Y0, Y2
+	VANDPS       consts<>+2240(SB), Y1, Y1
+	VCVTPS2PD    X2, Y4
+	VCVTPS2PD    X1, Y5
+	VDIVPD       Y5, Y4, Y6
+	VROUNDPD     $0x0b, Y6, Y6
+	VFNMADD231PD Y5, Y6, Y4
+	VXORPD       Y7, Y7, Y7
+	VADDPD       Y5, Y4, Y5
+	VMOVUPD      doubles<>+192(SB), Y8
+	VCMPPD       $0x01, Y7, Y4, Y7
+	VBLENDVPD    Y7, Y5, Y4, Y4
+	VCMPPD       $0x05, Y8, Y6, Y7
+	VORPD        Y7, Y4, Y4
+	VCVTPD2PSY   Y4, X3
+	VEXTRACTF128 $0x01, Y2, X2
+	VCVTPS2PD    X2, Y2
+	VEXTRACTF128 $0x01, Y1, X1
+	VCVTPS2PD    X1, Y1
+	VDIVPD       Y1, Y2, Y4
+	VROUNDPD     $0x0b, Y4, Y4
+	VFNMADD231PD Y1, Y4, Y2
+	VXORPD       Y5, Y5, Y5
+	VADDPD       Y1, Y2, Y1
+	VMOVUPD      doubles<>+192(SB), Y6
+	VCMPPD       $0x01, Y5, Y2, Y5
+	VBLENDVPD    Y5, Y1, Y2, Y2
+	VCMPPD       $0x05, Y6, Y4, Y5
+	VORPD        Y5, Y2, Y2
+	VCVTPD2PSY   Y2, X1
+	VINSERTF128  $0x01, X1, Y3, Y1
+	VMOVUPS      consts<>+2240(SB), Y2
+	VANDNPS      Y0, Y2, Y0
+	VORPS        Y0, Y1, Y1
+	VMOVUPS      Y1, (CX)(SI*1)
+	ADDQ         $+32, SI
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), DI
+	NEGQ         AX
+	VMOVUPS      (DI)(AX*4), Y0
+	VMASKMOVPS   (DX)(SI*1), Y0, Y1
+	VMASKMOVPS   (BX)(SI*1), Y0, Y2
+	VANDPS       consts<>+2240(SB), Y1, Y4
+	VANDPS       consts<>+2240(SB), Y2, Y2
+	VCVTPS2PD    X4, Y5
+	VCVTPS2PD    X2, Y6
+	VDIVPD       Y6, Y5, Y7
+	VROUNDPD     $0x0b, Y7, Y7
+	VFNMADD231PD Y6, Y7, Y5
+	VXORPD       Y8, Y8, Y8
+	VADDPD       Y6, Y5, Y6
+	VMOVUPD      doubles<>+192(SB), Y9
+	VCMPPD       $0x01, Y8, Y5, Y8
+	VBLENDVPD    Y8, Y6, Y5, Y5
+	VCMPPD       $0x05, Y9, Y7, Y8
+	VORPD        Y8, Y5, Y5
+	VCVTPD2PSY   Y5, X3
+	VEXTRACTF128 $0x01, Y4, X4
+	VCVTPS2PD    X4, Y4
+	VEXTRACTF128 $0x01, Y2, X2
+	VCVTPS2PD    X2, Y2
+	VDIVPD       Y2, Y4, Y5
+	VROUNDPD     $0x0b, Y5, Y5
+	VFNMADD231PD Y2, Y5, Y4
+	VXORPD       Y6, Y6, Y6
+	VADDPD       Y2, Y4, Y2
+	VMOVUPD      doubles<>+192(SB), Y7
+	VCMPPD       $0x01, Y6, Y4, Y6
+	VBLENDVPD    Y6, Y2, Y4, Y4
+	VCMPPD       $0x05, Y7, Y5, Y6
+	VORPD        Y6, Y4, Y4
+	VCVTPD2PSY   Y4, X2
+	VINSERTF128  $0x01, X2, Y3, Y2
+	VMOVUPS      consts<>+2240(SB), Y3
+	VANDNPS      Y1, Y3, Y1
+	VORPS        Y1, Y2, Y2
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(SI*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail49_four
+	VMOVUPS      Y2, (CX)
+	JMP          tail49_done
+
+tail49_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail49_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail49_two:
+	TESTL    $0x00000002, AX
+	JZ       tail49_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail49_one:
+	TESTL  $0x00000001, AX
+	JZ     tail49_done
+	VMOVSS X0, (CX)
+
+tail49_done:
 done:
 	VZEROUPPER
 	RET
@@ -5335,33 +7568,33 @@ rest:
 	VMOVMSKPS  Y0, AX
 	LEAQ       (CX)(SI*1), CX
 	TESTL      $0x00000080, AX
-	JZ         tail37_four
+	JZ         tail50_four
 	VMOVUPS    Y3, (CX)
-	JMP        tail37_done
+	JMP        tail50_done
 
-tail37_four:
+tail50_four:
 	VMOVAPS      X3, X0
 	TESTL        $0x00000008, AX
-	JZ           tail37_two
+	JZ           tail50_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y3, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail37_two:
+tail50_two:
 	TESTL    $0x00000002, AX
-	JZ       tail37_one
+	JZ       tail50_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail37_one:
+tail50_one:
 	TESTL  $0x00000001, AX
-	JZ     tail37_done
+	JZ     tail50_done
 	VMOVSS X0, (CX)
 
-tail37_done:
+tail50_done:
 done:
 	VZEROUPPER
 	RET
@@ -5404,33 +7637,33 @@ rest:
 	VMOVMSKPS  Y0, AX
 	LEAQ       (CX)(SI*1), CX
 	TESTL      $0x00000080, AX
-	JZ         tail38_four
+	JZ         tail51_four
 	VMOVUPS    Y3, (CX)
-	JMP        tail38_done
+	JMP        tail51_done
 
-tail38_four:
+tail51_four:
 	VMOVAPS      X3, X0
 	TESTL        $0x00000008, AX
-	JZ           tail38_two
+	JZ           tail51_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y3, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail38_two:
+tail51_two:
 	TESTL    $0x00000002, AX
-	JZ       tail38_one
+	JZ       tail51_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail38_one:
+tail51_one:
 	TESTL  $0x00000001, AX
-	JZ     tail38_done
+	JZ     tail51_done
 	VMOVSS X0, (CX)
 
-tail38_done:
+tail51_done:
 done:
 	VZEROUPPER
 	RET
@@ -5473,33 +7706,33 @@ rest:
 	VMOVMSKPS  Y0, AX
 	LEAQ       (CX)(SI*1), CX
 	TESTL      $0x00000080, AX
-	JZ         tail39_four
+	JZ         tail52_four
 	VMOVUPS    Y3, (CX)
-	JMP        tail39_done
+	JMP        tail52_done
 
-tail39_four:
+tail52_four:
 	VMOVAPS      X3, X0
 	TESTL        $0x00000008, AX
-	JZ           tail39_two
+	JZ           tail52_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y3, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail39_two:
+tail52_two:
 	TESTL    $0x00000002, AX
-	JZ       tail39_one
+	JZ       tail52_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail39_one:
+tail52_one:
 	TESTL  $0x00000001, AX
-	JZ     tail39_done
+	JZ     tail52_done
 	VMOVSS X0, (CX)
 
-tail39_done:
+tail52_done:
 done:
 	VZEROUPPER
 	RET
@@ -5543,34 +7776,405 @@ rest:
 	VMOVMSKPS  Y0, AX
 	LEAQ       (CX)(DI*1), CX
 	TESTL      $0x00000080, AX
-	JZ         tail40_four
+	JZ         tail53_four
 	VMOVUPS    Y2, (CX)
-	JMP        tail40_done
+	JMP        tail53_done
 
-tail40_four:
+tail53_four:
 	VMOVAPS      X2, X0
 	TESTL        $0x00000008, AX
-	JZ           tail40_two
+	JZ           tail53_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y2, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail40_two:
+tail53_two:
 	TESTL    $0x00000002, AX
-	JZ       tail40_one
+	JZ       tail53_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail40_one:
+tail53_one:
 	TESTL  $0x00000001, AX
-	JZ     tail40_done
+	JZ     tail53_done
 	VMOVSS X0, (CX)
 
-tail40_done:
+tail53_done:
 done:
+	VZEROUPPER
+	RET
+
+// func byteFloats_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·byteFloats_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVZXBD (CX), Y0
+	VCVTDQ2PS Y0, Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+8, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int8Floats_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int8Floats_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXBD (CX), Y0
+	VCVTDQ2PS Y0, Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+8, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func uint16Floats_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·uint16Floats_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVZXWD (CX), Y0
+	VCVTDQ2PS Y0, Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+16, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int16Floats_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int16Floats_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXWD (CX), Y0
+	VCVTDQ2PS Y0, Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+16, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int32Floats_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX
+TEXT ·int32Floats_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTDQ2PS (CX), Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func byteInt32s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·byteInt32s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVZXBD (CX), Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+8, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int8Int32s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int8Int32s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXBD (CX), Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+8, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func uint16Int32s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·uint16Int32s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVZXWD (CX), Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+16, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int16Int32s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int16Int32s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXWD (CX), Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+16, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func floatInt32s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX
+TEXT ·floatInt32s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTTPS2DQ (CX), Y0
+	VMOVUPS    Y0, (AX)
+	ADDQ       $+32, CX
+	ADDQ       $+32, AX
+	DECQ       DX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func floatDoubles_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX
+TEXT ·floatDoubles_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTPS2PD (CX), Y0
+	VCVTPS2PD 16(CX), Y1
+	VMOVUPS   Y0, (AX)
+	VMOVUPS   Y1, 32(AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int32Doubles_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX
+TEXT ·int32Doubles_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTDQ2PD (CX), Y0
+	VCVTDQ2PD 16(CX), Y1
+	VMOVUPS   Y0, (AX)
+	VMOVUPS   Y1, 32(AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int32Int64s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int32Int64s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXDQ (CX), Y0
+	VPMOVSXDQ 16(CX), Y1
+	VMOVUPS   Y0, (AX)
+	VMOVUPS   Y1, 32(AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int32Int8s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int32Int8s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VMOVUPS      (CX), Y0
+	VPSHUFB      shuffles<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPUNPCKLDQ   X1, X0, X1
+	VMOVQ        X1, (AX)
+	ADDQ         $+32, CX
+	ADDQ         $+8, AX
+	DECQ         DX
+	JNZ          loop
+	VZEROUPPER
+	RET
+
+// func int32Int16s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int32Int16s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VMOVUPS (CX), Y0
+	VPSHUFB shuffles<>+32(SB), Y0, Y0
+	VPERMQ  $0x08, Y0, Y0
+	VMOVUPS X0, (AX)
+	ADDQ    $+32, CX
+	ADDQ    $+16, AX
+	DECQ    DX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
+// func doubleFloats_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX
+TEXT ·doubleFloats_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTPD2PSY (CX), X0
+	VCVTPD2PSY 32(CX), X1
+	VMOVUPS    X0, (AX)
+	VMOVUPS    X1, 16(AX)
+	ADDQ       $+64, CX
+	ADDQ       $+32, AX
+	DECQ       DX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func doubleInt32s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX
+TEXT ·doubleInt32s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTTPD2DQY (CX), X0
+	VCVTTPD2DQY 32(CX), X1
+	VMOVUPS     X0, (AX)
+	VMOVUPS     X1, 16(AX)
+	ADDQ        $+64, CX
+	ADDQ        $+32, AX
+	DECQ        DX
+	JNZ         loop
+	VZEROUPPER
+	RET
+
+// func int64Int32s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int64Int32s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VMOVUPS (CX), Y0
+	VSHUFPS $0x88, 32(CX), Y0, Y0
+	VPERMQ  $0xd8, Y0, Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $+64, CX
+	ADDQ    $+32, AX
+	DECQ    DX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
+// func int32Bools_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int32Bools_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPCMPEQD     Y0, Y0, Y0
+	VPSRLD       $0x1f, Y0, Y0
+	VPMINUD      (CX), Y0, Y0
+	VPSHUFB      shuffles<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPUNPCKLDQ   X1, X0, X1
+	VMOVQ        X1, (AX)
+	ADDQ         $+32, CX
+	ADDQ         $+8, AX
+	DECQ         DX
+	JNZ          loop
+	VZEROUPPER
+	RET
+
+// func floatBools_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·floatBools_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VXORPS       Y0, Y0, Y0
+	VCMPPS       $0x04, (CX), Y0, Y0
+	VPSRLD       $0x1f, Y0, Y0
+	VPSHUFB      shuffles<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPUNPCKLDQ   X1, X0, X1
+	VMOVQ        X1, (AX)
+	ADDQ         $+32, CX
+	ADDQ         $+8, AX
+	DECQ         DX
+	JNZ          loop
 	VZEROUPPER
 	RET
 
@@ -5706,33 +8310,33 @@ tail_last:
 	VMOVMSKPS Y3, AX
 	LEAQ      (CX), CX
 	TESTL     $0x00000080, AX
-	JZ        tail41_four
+	JZ        tail54_four
 	VMOVUPS   Y0, (CX)
-	JMP       tail41_done
+	JMP       tail54_done
 
-tail41_four:
+tail54_four:
 	VMOVAPS      X0, X1
 	TESTL        $0x00000008, AX
-	JZ           tail41_two
+	JZ           tail54_two
 	VMOVUPS      X1, (CX)
 	VEXTRACTF128 $0x01, Y0, X1
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail41_two:
+tail54_two:
 	TESTL    $0x00000002, AX
-	JZ       tail41_one
+	JZ       tail54_one
 	VMOVLPS  X1, (CX)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail41_one:
+tail54_one:
 	TESTL  $0x00000001, AX
-	JZ     tail41_done
+	JZ     tail54_done
 	VMOVSS X1, (CX)
 
-tail41_done:
+tail54_done:
 done:
 	VZEROUPPER
 	RET
@@ -6121,132 +8725,132 @@ tail_below:
 	VMOVMSKPS    Y3, CX
 	LEAQ         (AX), DX
 	TESTL        $0x00000080, CX
-	JZ           tail42_four
+	JZ           tail55_four
 	VMOVUPS      Y4, (DX)
-	JMP          tail42_done
+	JMP          tail55_done
 
-tail42_four:
+tail55_four:
 	VMOVAPS      X4, X7
 	TESTL        $0x00000008, CX
-	JZ           tail42_two
+	JZ           tail55_two
 	VMOVUPS      X7, (DX)
 	VEXTRACTF128 $0x01, Y4, X7
 	ADDQ         $+16, DX
 	SHRL         $0x04, CX
 
-tail42_two:
+tail55_two:
 	TESTL    $0x00000002, CX
-	JZ       tail42_one
+	JZ       tail55_one
 	VMOVLPS  X7, (DX)
 	VMOVHLPS X7, X7, X7
 	ADDQ     $+8, DX
 	SHRL     $0x02, CX
 
-tail42_one:
+tail55_one:
 	TESTL  $0x00000001, CX
-	JZ     tail42_done
+	JZ     tail55_done
 	VMOVSS X7, (DX)
 
-tail42_done:
+tail55_done:
 	ADDQ      BX, AX
 	VMAXPS    Y5, Y1, Y4
 	VMINPS    Y4, Y2, Y4
 	VMOVMSKPS Y3, CX
 	LEAQ      (AX), DX
 	TESTL     $0x00000080, CX
-	JZ        tail43_four
+	JZ        tail56_four
 	VMOVUPS   Y4, (DX)
-	JMP       tail43_done
+	JMP       tail56_done
 
-tail43_four:
+tail56_four:
 	VMOVAPS      X4, X5
 	TESTL        $0x00000008, CX
-	JZ           tail43_two
+	JZ           tail56_two
 	VMOVUPS      X5, (DX)
 	VEXTRACTF128 $0x01, Y4, X5
 	ADDQ         $+16, DX
 	SHRL         $0x04, CX
 
-tail43_two:
+tail56_two:
 	TESTL    $0x00000002, CX
-	JZ       tail43_one
+	JZ       tail56_one
 	VMOVLPS  X5, (DX)
 	VMOVHLPS X5, X5, X5
 	ADDQ     $+8, DX
 	SHRL     $0x02, CX
 
-tail43_one:
+tail56_one:
 	TESTL  $0x00000001, CX
-	JZ     tail43_done
+	JZ     tail56_done
 	VMOVSS X5, (DX)
 
-tail43_done:
+tail56_done:
 	ADDQ      BX, AX
 	VMAXPS    Y6, Y1, Y4
 	VMINPS    Y4, Y2, Y4
 	VMOVMSKPS Y3, CX
 	LEAQ      (AX), DX
 	TESTL     $0x00000080, CX
-	JZ        tail44_four
+	JZ        tail57_four
 	VMOVUPS   Y4, (DX)
-	JMP       tail44_done
+	JMP       tail57_done
 
-tail44_four:
+tail57_four:
 	VMOVAPS      X4, X5
 	TESTL        $0x00000008, CX
-	JZ           tail44_two
+	JZ           tail57_two
 	VMOVUPS      X5, (DX)
 	VEXTRACTF128 $0x01, Y4, X5
 	ADDQ         $+16, DX
 	SHRL         $0x04, CX
 
-tail44_two:
+tail57_two:
 	TESTL    $0x00000002, CX
-	JZ       tail44_one
+	JZ       tail57_one
 	VMOVLPS  X5, (DX)
 	VMOVHLPS X5, X5, X5
 	ADDQ     $+8, DX
 	SHRL     $0x02, CX
 
-tail44_one:
+tail57_one:
 	TESTL  $0x00000001, CX
-	JZ     tail44_done
+	JZ     tail57_done
 	VMOVSS X5, (DX)
 
-tail44_done:
+tail57_done:
 	ADDQ      BX, AX
 	VMAXPS    Y0, Y1, Y0
 	VMINPS    Y0, Y2, Y0
 	VMOVMSKPS Y3, CX
 	LEAQ      (AX), AX
 	TESTL     $0x00000080, CX
-	JZ        tail45_four
+	JZ        tail58_four
 	VMOVUPS   Y0, (AX)
-	JMP       tail45_done
+	JMP       tail58_done
 
-tail45_four:
+tail58_four:
 	VMOVAPS      X0, X1
 	TESTL        $0x00000008, CX
-	JZ           tail45_two
+	JZ           tail58_two
 	VMOVUPS      X1, (AX)
 	VEXTRACTF128 $0x01, Y0, X1
 	ADDQ         $+16, AX
 	SHRL         $0x04, CX
 
-tail45_two:
+tail58_two:
 	TESTL    $0x00000002, CX
-	JZ       tail45_one
+	JZ       tail58_one
 	VMOVLPS  X1, (AX)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, AX
 	SHRL     $0x02, CX
 
-tail45_one:
+tail58_one:
 	TESTL  $0x00000001, CX
-	JZ     tail45_done
+	JZ     tail58_done
 	VMOVSS X1, (AX)
 
-tail45_done:
+tail58_done:
 done:
 	VZEROUPPER
 	RET
@@ -8813,6 +11417,1376 @@ done:
 	VZEROUPPER
 	RET
 
+// func largest_avx512(x []float32) float32
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, BMI2, SSE
+TEXT ·largest_avx512(SB), NOSPLIT, $0-28
+	MOVQ         x_len+8(FP), AX
+	MOVQ         x_base+0(FP), CX
+	VBROADCASTSS consts<>+2240(SB), Z0
+	VBROADCASTSS consts<>+0(SB), Z1
+	VBROADCASTSS consts<>+0(SB), Z2
+	VBROADCASTSS consts<>+0(SB), Z3
+	VBROADCASTSS consts<>+0(SB), Z4
+	XORQ         DX, DX
+	SUBQ         $0x40, AX
+	JL           vectors
+
+unrolled:
+	VMOVUPS (CX)(DX*1), Z5
+	VANDPS  Z0, Z5, Z5
+	VPMAXUD Z5, Z1, Z1
+	VMOVUPS 64(CX)(DX*1), Z5
+	VANDPS  Z0, Z5, Z5
+	VPMAXUD Z5, Z2, Z2
+	VMOVUPS 128(CX)(DX*1), Z5
+	VANDPS  Z0, Z5, Z5
+	VPMAXUD Z5, Z3, Z3
+	VMOVUPS 192(CX)(DX*1), Z5
+	VANDPS  Z0, Z5, Z5
+	VPMAXUD Z5, Z4, Z4
+	ADDQ    $+256, DX
+	SUBQ    $0x40, AX
+	JGE     unrolled
+
+vectors:
+	ADDQ $+64, AX
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS (CX)(DX*1), Z5
+	VANDPS  Z0, Z5, Z5
+	VPMAXUD Z5, Z1, Z1
+	ADDQ    $+64, DX
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ         $+16, AX
+	JZ           done
+	MOVQ         $-1, BX
+	BZHIQ        AX, BX, BX
+	KMOVW        BX, K1
+	VMOVUPS.Z    (CX)(DX*1), K1, Z5
+	VANDPS       Z0, Z5, Z0
+	VBROADCASTSS consts<>+0(SB), Z5
+	VMOVAPS      Z0, K1, Z5
+	VPMAXUD      Z5, Z1, Z1
+
+done:
+	VPMAXUD       Z2, Z1, Z1
+	VPMAXUD       Z3, Z1, Z1
+	VPMAXUD       Z4, Z1, Z1
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VPMAXUD       Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVHLPS      X1, X1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VPMAXUD       X0, X1, X1
+	MOVSS         X1, ret+24(FP)
+	VZEROUPPER
+	RET
+
+// func tan_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·tan_avx512(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS       (DX)(BX*1), Z0
+	VCVTPS2PD     Y0, Z1
+	VMOVUPD       doubles<>+1984(SB), Z2
+	VFMADD231PD   doubles<>+2240(SB), Z1, Z2
+	VSUBPD        doubles<>+1984(SB), Z2, Z3
+	VFNMADD231PD  doubles<>+2304(SB), Z3, Z1
+	VFNMADD231PD  doubles<>+2368(SB), Z3, Z1
+	VMULPD        Z1, Z1, Z3
+	VMOVUPD       doubles<>+1280(SB), Z5
+	VFMADD213PD   doubles<>+1344(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1408(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1472(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1536(SB), Z3, Z5
+	VMOVUPD       doubles<>+1600(SB), Z6
+	VFMADD213PD   doubles<>+1664(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1728(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1792(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1856(SB), Z3, Z6
+	VMULPD        Z1, Z5, Z5
+	VPSLLQ        $0x3f, Z2, Z2
+	VMOVAPS       Z5, Z1
+	VPMOVQ2M      Z2, K1
+	VMOVAPD       Z6, K1, Z1
+	VPMOVQ2M      Z2, K1
+	VMOVAPD       Z5, K1, Z6
+	VDIVPD        Z6, Z1, Z1
+	VXORPD        Z2, Z1, Z1
+	VCVTPD2PS     Z1, Y4
+	VEXTRACTF64X4 $0x01, Z0, Y0
+	VCVTPS2PD     Y0, Z0
+	VMOVUPD       doubles<>+1984(SB), Z1
+	VFMADD231PD   doubles<>+2240(SB), Z0, Z1
+	VSUBPD        doubles<>+1984(SB), Z1, Z2
+	VFNMADD231PD  doubles<>+2304(SB), Z2, Z0
+	VFNMADD231PD  doubles<>+2368(SB), Z2, Z0
+	VMULPD        Z0, Z0, Z2
+	VMOVUPD       doubles<>+1280(SB), Z3
+	VFMADD213PD   doubles<>+1344(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1408(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1472(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1536(SB), Z2, Z3
+	VMOVUPD       doubles<>+1600(SB), Z5
+	VFMADD213PD   doubles<>+1664(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1728(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1792(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1856(SB), Z2, Z5
+	VMULPD        Z0, Z3, Z3
+	VPSLLQ        $0x3f, Z1, Z1
+	VMOVAPS       Z3, Z0
+	VPMOVQ2M      Z1, K1
+	VMOVAPD       Z5, K1, Z0
+	VPMOVQ2M      Z1, K1
+	VMOVAPD       Z3, K1, Z5
+	VDIVPD        Z5, Z0, Z0
+	VXORPD        Z1, Z0, Z0
+	VCVTPD2PS     Z0, Y0
+	VINSERTF64X4  $0x01, Y0, Z4, Z0
+	VMOVUPS       Z0, (CX)(BX*1)
+	ADDQ          $+64, BX
+	SUBQ          $0x10, AX
+	JGE           loop
+
+rest:
+	ADDQ          $+16, AX
+	JZ            done
+	MOVQ          $-1, SI
+	BZHIQ         AX, SI, SI
+	KMOVW         SI, K1
+	VMOVUPS.Z     (DX)(BX*1), K1, Z0
+	VCVTPS2PD     Y0, Z1
+	VMOVUPD       doubles<>+1984(SB), Z2
+	VFMADD231PD   doubles<>+2240(SB), Z1, Z2
+	VSUBPD        doubles<>+1984(SB), Z2, Z3
+	VFNMADD231PD  doubles<>+2304(SB), Z3, Z1
+	VFNMADD231PD  doubles<>+2368(SB), Z3, Z1
+	VMULPD        Z1, Z1, Z3
+	VMOVUPD       doubles<>+1280(SB), Z5
+	VFMADD213PD   doubles<>+1344(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1408(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1472(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1536(SB), Z3, Z5
+	VMOVUPD       doubles<>+1600(SB), Z6
+	VFMADD213PD   doubles<>+1664(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1728(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1792(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1856(SB), Z3, Z6
+	VMULPD        Z1, Z5, Z5
+	VPSLLQ        $0x3f, Z2, Z2
+	VMOVAPS       Z5, Z1
+	VPMOVQ2M      Z2, K2
+	VMOVAPD       Z6, K2, Z1
+	VPMOVQ2M      Z2, K2
+	VMOVAPD       Z5, K2, Z6
+	VDIVPD        Z6, Z1, Z1
+	VXORPD        Z2, Z1, Z1
+	VCVTPD2PS     Z1, Y4
+	VEXTRACTF64X4 $0x01, Z0, Y0
+	VCVTPS2PD     Y0, Z0
+	VMOVUPD       doubles<>+1984(SB), Z1
+	VFMADD231PD   doubles<>+2240(SB), Z0, Z1
+	VSUBPD        doubles<>+1984(SB), Z1, Z2
+	VFNMADD231PD  doubles<>+2304(SB), Z2, Z0
+	VFNMADD231PD  doubles<>+2368(SB), Z2, Z0
+	VMULPD        Z0, Z0, Z2
+	VMOVUPD       doubles<>+1280(SB), Z3
+	VFMADD213PD   doubles<>+1344(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1408(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1472(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1536(SB), Z2, Z3
+	VMOVUPD       doubles<>+1600(SB), Z5
+	VFMADD213PD   doubles<>+1664(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1728(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1792(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1856(SB), Z2, Z5
+	VMULPD        Z0, Z3, Z3
+	VPSLLQ        $0x3f, Z1, Z1
+	VMOVAPS       Z3, Z0
+	VPMOVQ2M      Z1, K2
+	VMOVAPD       Z5, K2, Z0
+	VPMOVQ2M      Z1, K2
+	VMOVAPD       Z3, K2, Z5
+	VDIVPD        Z5, Z0, Z0
+	VXORPD        Z1, Z0, Z0
+	VCVTPD2PS     Z0, Y0
+	VINSERTF64X4  $0x01, Y0, Z4, Z0
+	VMOVUPS       Z0, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func asin_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·asin_avx512(SB), NOSPLIT, $0-48
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS consts<>+2240(SB), Z0
+	VBROADCASTSS consts<>+4096(SB), Z1
+	VBROADCASTSS consts<>+1280(SB), Z2
+	VBROADCASTSS consts<>+2176(SB), Z3
+	VBROADCASTSS consts<>+4160(SB), Z4
+	VBROADCASTSS consts<>+4224(SB), Z5
+	VBROADCASTSS consts<>+4288(SB), Z6
+	VBROADCASTSS consts<>+4352(SB), Z7
+	VBROADCASTSS consts<>+4416(SB), Z8
+	VBROADCASTSS consts<>+640(SB), Z9
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Z10
+	VANDPS       Z0, Z10, Z11
+	VMOVAPS      Z2, Z12
+	VFNMADD231PS Z2, Z11, Z12
+	VMOVAPS      Z11, Z13
+	VMULPS       Z11, Z11, Z14
+	VCMPPS       $0x01, Z11, Z2, K1
+	VMOVAPS      Z12, K1, Z14
+	VSQRTPS      Z12, Z12
+	VCMPPS       $0x01, Z11, Z2, K1
+	VMOVAPS      Z12, K1, Z13
+	VMOVUPS      Z4, Z12
+	VFMADD213PS  Z5, Z14, Z12
+	VFMADD213PS  Z6, Z14, Z12
+	VFMADD213PS  Z7, Z14, Z12
+	VFMADD213PS  Z8, Z14, Z12
+	VFMADD213PS  Z9, Z14, Z12
+	VMULPS       Z13, Z12, Z12
+	VMOVUPS      Z1, Z13
+	VFNMADD231PS Z3, Z12, Z13
+	VCMPPS       $0x01, Z11, Z2, K1
+	VMOVAPS      Z13, K1, Z12
+	VANDNPS      Z10, Z0, Z10
+	VORPS        Z10, Z12, Z12
+	VMOVUPS      Z12, (CX)(BX*1)
+	ADDQ         $+64, BX
+	SUBQ         $0x10, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+16, AX
+	JZ           done
+	MOVQ         $-1, SI
+	BZHIQ        AX, SI, SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    (DX)(BX*1), K1, Z10
+	VANDPS       Z0, Z10, Z11
+	VMOVAPS      Z2, Z12
+	VFNMADD231PS Z2, Z11, Z12
+	VMOVAPS      Z11, Z13
+	VMULPS       Z11, Z11, Z14
+	VCMPPS       $0x01, Z11, Z2, K2
+	VMOVAPS      Z12, K2, Z14
+	VSQRTPS      Z12, Z12
+	VCMPPS       $0x01, Z11, Z2, K2
+	VMOVAPS      Z12, K2, Z13
+	VMOVUPS      Z4, Z4
+	VFMADD213PS  Z5, Z14, Z4
+	VFMADD213PS  Z6, Z14, Z4
+	VFMADD213PS  Z7, Z14, Z4
+	VFMADD213PS  Z8, Z14, Z4
+	VFMADD213PS  Z9, Z14, Z4
+	VMULPS       Z13, Z4, Z4
+	VMOVUPS      Z1, Z1
+	VFNMADD231PS Z3, Z4, Z1
+	VCMPPS       $0x01, Z11, Z2, K2
+	VMOVAPS      Z1, K2, Z4
+	VANDNPS      Z10, Z0, Z0
+	VORPS        Z0, Z4, Z4
+	VMOVUPS      Z4, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func acos_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·acos_avx512(SB), NOSPLIT, $0-48
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS consts<>+0(SB), Z0
+	VBROADCASTSS consts<>+4480(SB), Z0
+	VBROADCASTSS consts<>+2240(SB), Z1
+	VBROADCASTSS consts<>+4096(SB), Z2
+	VBROADCASTSS consts<>+1280(SB), Z3
+	VBROADCASTSS consts<>+2176(SB), Z4
+	VBROADCASTSS consts<>+4160(SB), Z5
+	VBROADCASTSS consts<>+4224(SB), Z6
+	VBROADCASTSS consts<>+4288(SB), Z7
+	VBROADCASTSS consts<>+4352(SB), Z8
+	VBROADCASTSS consts<>+4416(SB), Z9
+	VBROADCASTSS consts<>+640(SB), Z10
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Z11
+	VANDPS       Z1, Z11, Z12
+	VMOVAPS      Z3, Z13
+	VFNMADD231PS Z3, Z12, Z13
+	VMOVAPS      Z12, Z14
+	VMULPS       Z12, Z12, Z15
+	VCMPPS       $0x01, Z12, Z3, K1
+	VMOVAPS      Z13, K1, Z15
+	VSQRTPS      Z13, Z13
+	VCMPPS       $0x01, Z12, Z3, K1
+	VMOVAPS      Z13, K1, Z14
+	VMOVUPS      Z5, Z13
+	VFMADD213PS  Z6, Z15, Z13
+	VFMADD213PS  Z7, Z15, Z13
+	VFMADD213PS  Z8, Z15, Z13
+	VFMADD213PS  Z9, Z15, Z13
+	VFMADD213PS  Z10, Z15, Z13
+	VMULPS       Z14, Z13, Z13
+	VANDNPS      Z11, Z1, Z14
+	VORPS        Z14, Z13, Z13
+	VSUBPS       Z13, Z2, Z14
+	VXORPS       Z15, Z15, Z15
+	VMOVUPS      Z0, Z16
+	VCMPPS       $0x01, Z15, Z11, K1
+	VMOVAPS      Z16, K1, Z15
+	VFMADD231PS  Z4, Z13, Z15
+	VCMPPS       $0x01, Z12, Z3, K1
+	VMOVAPS      Z15, K1, Z14
+	VMOVUPS      Z14, (CX)(BX*1)
+	ADDQ         $+64, BX
+	SUBQ         $0x10, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+16, AX
+	JZ           done
+	MOVQ         $-1, SI
+	BZHIQ        AX, SI, SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    (DX)(BX*1), K1, Z11
+	VANDPS       Z1, Z11, Z12
+	VMOVAPS      Z3, Z13
+	VFNMADD231PS Z3, Z12, Z13
+	VMOVAPS      Z12, Z14
+	VMULPS       Z12, Z12, Z15
+	VCMPPS       $0x01, Z12, Z3, K2
+	VMOVAPS      Z13, K2, Z15
+	VSQRTPS      Z13, Z13
+	VCMPPS       $0x01, Z12, Z3, K2
+	VMOVAPS      Z13, K2, Z14
+	VMOVUPS      Z5, Z5
+	VFMADD213PS  Z6, Z15, Z5
+	VFMADD213PS  Z7, Z15, Z5
+	VFMADD213PS  Z8, Z15, Z5
+	VFMADD213PS  Z9, Z15, Z5
+	VFMADD213PS  Z10, Z15, Z5
+	VMULPS       Z14, Z5, Z5
+	VANDNPS      Z11, Z1, Z1
+	VORPS        Z1, Z5, Z5
+	VSUBPS       Z5, Z2, Z1
+	VXORPS       Z2, Z2, Z2
+	VMOVUPS      Z0, Z0
+	VCMPPS       $0x01, Z2, Z11, K2
+	VMOVAPS      Z0, K2, Z2
+	VFMADD231PS  Z4, Z5, Z2
+	VCMPPS       $0x01, Z12, Z3, K2
+	VMOVAPS      Z2, K2, Z1
+	VMOVUPS      Z1, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func atan_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·atan_avx512(SB), NOSPLIT, $0-48
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS consts<>+2240(SB), Z0
+	VBROADCASTSS consts<>+4096(SB), Z1
+	VBROADCASTSS consts<>+4544(SB), Z2
+	VBROADCASTSS consts<>+4608(SB), Z3
+	VBROADCASTSS consts<>+4672(SB), Z4
+	VBROADCASTSS consts<>+4736(SB), Z5
+	VBROADCASTSS consts<>+4800(SB), Z6
+	VBROADCASTSS consts<>+4864(SB), Z7
+	VBROADCASTSS consts<>+4928(SB), Z8
+	VBROADCASTSS consts<>+4992(SB), Z9
+	VBROADCASTSS consts<>+640(SB), Z10
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS     (DX)(BX*1), Z11
+	VANDPS      Z0, Z11, Z12
+	VMOVAPS     Z12, Z13
+	VDIVPS      Z12, Z10, Z14
+	VCMPPS      $0x01, Z12, Z10, K1
+	VMOVAPS     Z14, K1, Z13
+	VMULPS      Z13, Z13, Z14
+	VMOVUPS     Z2, Z15
+	VFMADD213PS Z3, Z14, Z15
+	VFMADD213PS Z4, Z14, Z15
+	VFMADD213PS Z5, Z14, Z15
+	VFMADD213PS Z6, Z14, Z15
+	VFMADD213PS Z7, Z14, Z15
+	VFMADD213PS Z8, Z14, Z15
+	VFMADD213PS Z9, Z14, Z15
+	VFMADD213PS Z10, Z14, Z15
+	VMULPS      Z13, Z15, Z15
+	VSUBPS      Z15, Z1, Z13
+	VCMPPS      $0x01, Z12, Z10, K1
+	VMOVAPS     Z13, K1, Z15
+	VANDNPS     Z11, Z0, Z11
+	VORPS       Z11, Z15, Z15
+	VMOVUPS     Z15, (CX)(BX*1)
+	ADDQ        $+64, BX
+	SUBQ        $0x10, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+16, AX
+	JZ          done
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, SI
+	KMOVW       SI, K1
+	VMOVUPS.Z   (DX)(BX*1), K1, Z11
+	VANDPS      Z0, Z11, Z12
+	VMOVAPS     Z12, Z13
+	VDIVPS      Z12, Z10, Z14
+	VCMPPS      $0x01, Z12, Z10, K2
+	VMOVAPS     Z14, K2, Z13
+	VMULPS      Z13, Z13, Z14
+	VMOVUPS     Z2, Z2
+	VFMADD213PS Z3, Z14, Z2
+	VFMADD213PS Z4, Z14, Z2
+	VFMADD213PS Z5, Z14, Z2
+	VFMADD213PS Z6, Z14, Z2
+	VFMADD213PS Z7, Z14, Z2
+	VFMADD213PS Z8, Z14, Z2
+	VFMADD213PS Z9, Z14, Z2
+	VFMADD213PS Z10, Z14, Z2
+	VMULPS      Z13, Z2, Z2
+	VSUBPS      Z2, Z1, Z1
+	VCMPPS      $0x01, Z12, Z10, K2
+	VMOVAPS     Z1, K2, Z2
+	VANDNPS     Z11, Z0, Z0
+	VORPS       Z0, Z2, Z2
+	VMOVUPS     Z2, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func sinh_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·sinh_avx512(SB), NOSPLIT, $0-48
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS consts<>+2240(SB), Z0
+	VBROADCASTSS consts<>+5056(SB), Z1
+	VBROADCASTSS consts<>+1088(SB), Z2
+	VBROADCASTSS consts<>+1216(SB), Z3
+	VBROADCASTSS consts<>+640(SB), Z4
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS       (DX)(BX*1), Z5
+	VCVTPS2PD     Y5, Z6
+	VMULPD        doubles<>+2560(SB), Z6, Z6
+	VMINPD        doubles<>+2112(SB), Z6, Z6
+	VMAXPD        doubles<>+2176(SB), Z6, Z6
+	VADDPD        doubles<>+1984(SB), Z6, Z7
+	VSUBPD        doubles<>+1984(SB), Z7, Z8
+	VSUBPD        Z8, Z6, Z6
+	VMOVUPD       doubles<>+768(SB), Z8
+	VFMADD213PD   doubles<>+832(SB), Z6, Z8
+	VFMADD213PD   doubles<>+896(SB), Z6, Z8
+	VFMADD213PD   doubles<>+960(SB), Z6, Z8
+	VFMADD213PD   doubles<>+1024(SB), Z6, Z8
+	VFMADD213PD   doubles<>+1088(SB), Z6, Z8
+	VFMADD213PD   doubles<>+1152(SB), Z6, Z8
+	VFMADD213PD   doubles<>+1216(SB), Z6, Z8
+	VPSLLQ        $0x34, Z7, Z7
+	VPADDQ        Z7, Z8, Z8
+	VMOVUPD       doubles<>+64(SB), Z6
+	VDIVPD        Z8, Z6, Z6
+	VSUBPD        Z6, Z8, Z8
+	VMULPD        doubles<>+2496(SB), Z8, Z8
+	VCVTPD2PS     Z8, Y9
+	VEXTRACTF64X4 $0x01, Z5, Y6
+	VCVTPS2PD     Y6, Z6
+	VMULPD        doubles<>+2560(SB), Z6, Z6
+	VMINPD        doubles<>+2112(SB), Z6, Z6
+	VMAXPD        doubles<>+2176(SB), Z6, Z6
+	VADDPD        doubles<>+1984(SB), Z6, Z7
+	VSUBPD        doubles<>+1984(SB), Z7, Z8
+	VSUBPD        Z8, Z6, Z6
+	VMOVUPD       doubles<>+768(SB), Z8
+	VFMADD213PD   doubles<>+832(SB), Z6, Z8
+	VFMADD213PD   doubles<>+896(SB), Z6, Z8
+	VFMADD213PD   doubles<>+960(SB), Z6, Z8
+	VFMADD213PD   doubles<>+1024(SB), Z6, Z8
+	VFMADD213PD   doubles<>+1088(SB), Z6, Z8
+	VFMADD213PD   doubles<>+1152(SB), Z6, Z8
+	VFMADD213PD   doubles<>+1216(SB), Z6, Z8
+	VPSLLQ        $0x34, Z7, Z7
+	VPADDQ        Z7, Z8, Z8
+	VMOVUPD       doubles<>+64(SB), Z6
+	VDIVPD        Z8, Z6, Z6
+	VSUBPD        Z6, Z8, Z8
+	VMULPD        doubles<>+2496(SB), Z8, Z8
+	VCVTPD2PS     Z8, Y6
+	VINSERTF64X4  $0x01, Y6, Z9, Z6
+	VCMPPS        $0x03, Z5, Z5, K1
+	VMOVAPS       Z5, K1, Z6
+	VMULPS        Z5, Z5, Z7
+	VMOVUPS       Z2, Z8
+	VFMADD213PS   Z3, Z7, Z8
+	VFMADD213PS   Z4, Z7, Z8
+	VMULPS        Z5, Z8, Z8
+	VANDPS        Z0, Z5, Z5
+	VCMPPS        $0x01, Z1, Z5, K1
+	VMOVAPS       Z8, K1, Z6
+	VMOVUPS       Z6, (CX)(BX*1)
+	ADDQ          $+64, BX
+	SUBQ          $0x10, AX
+	JGE           loop
+
+rest:
+	ADDQ          $+16, AX
+	JZ            done
+	MOVQ          $-1, SI
+	BZHIQ         AX, SI, SI
+	KMOVW         SI, K1
+	VMOVUPS.Z     (DX)(BX*1), K1, Z5
+	VCVTPS2PD     Y5, Z6
+	VMULPD        doubles<>+2560(SB), Z6, Z6
+	VMINPD        doubles<>+2112(SB), Z6, Z6
+	VMAXPD        doubles<>+2176(SB), Z6, Z6
+	VADDPD        doubles<>+1984(SB), Z6, Z7
+	VSUBPD        doubles<>+1984(SB), Z7, Z8
+	VSUBPD        Z8, Z6, Z6
+	VMOVUPD       doubles<>+768(SB), Z8
+	VFMADD213PD   doubles<>+832(SB), Z6, Z8
+	VFMADD213PD   doubles<>+896(SB), Z6, Z8
+	VFMADD213PD   doubles<>+960(SB), Z6, Z8
+	VFMADD213PD   doubles<>+1024(SB), Z6, Z8
+	VFMADD213PD   doubles<>+1088(SB), Z6, Z8
+	VFMADD213PD   doubles<>+1152(SB), Z6, Z8
+	VFMADD213PD   doubles<>+1216(SB), Z6, Z8
+	VPSLLQ        $0x34, Z7, Z7
+	VPADDQ        Z7, Z8, Z8
+	VMOVUPD       doubles<>+64(SB), Z6
+	VDIVPD        Z8, Z6, Z6
+	VSUBPD        Z6, Z8, Z8
+	VMULPD        doubles<>+2496(SB), Z8, Z8
+	VCVTPD2PS     Z8, Y9
+	VEXTRACTF64X4 $0x01, Z5, Y6
+	VCVTPS2PD     Y6, Z6
+	VMULPD        doubles<>+2560(SB), Z6, Z6
+	VMINPD        doubles<>+2112(SB), Z6, Z6
+	VMAXPD        doubles<>+2176(SB), Z6, Z6
+	VADDPD        doubles<>+1984(SB), Z6, Z7
+	VSUBPD        doubles<>+1984(SB), Z7, Z8
+	VSUBPD        Z8, Z6, Z6
+	VMOVUPD       doubles<>+768(SB), Z8
+	VFMADD213PD   doubles<>+832(SB), Z6, Z8
+	VFMADD213PD   doubles<>+896(SB), Z6, Z8
+	VFMADD213PD   doubles<>+960(SB), Z6, Z8
+	VFMADD213PD   doubles<>+1024(SB), Z6, Z8
+	VFMADD213PD   doubles<>+1088(SB), Z6, Z8
+	VFMADD213PD   doubles<>+1152(SB), Z6, Z8
+	VFMADD213PD   doubles<>+1216(SB), Z6, Z8
+	VPSLLQ        $0x34, Z7, Z7
+	VPADDQ        Z7, Z8, Z8
+	VMOVUPD       doubles<>+64(SB), Z6
+	VDIVPD        Z8, Z6, Z6
+	VSUBPD        Z6, Z8, Z8
+	VMULPD        doubles<>+2496(SB), Z8, Z8
+	VCVTPD2PS     Z8, Y6
+	VINSERTF64X4  $0x01, Y6, Z9, Z6
+	VCMPPS        $0x03, Z5, Z5, K2
+	VMOVAPS       Z5, K2, Z6
+	VMULPS        Z5, Z5, Z7
+	VMOVUPS       Z2, Z2
+	VFMADD213PS   Z3, Z7, Z2
+	VFMADD213PS   Z4, Z7, Z2
+	VMULPS        Z5, Z2, Z2
+	VANDPS        Z0, Z5, Z0
+	VCMPPS        $0x01, Z1, Z0, K2
+	VMOVAPS       Z2, K2, Z6
+	VMOVUPS       Z6, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func cosh_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·cosh_avx512(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS       (DX)(BX*1), Z0
+	VCVTPS2PD     Y0, Z1
+	VMULPD        doubles<>+2560(SB), Z1, Z1
+	VMINPD        doubles<>+2112(SB), Z1, Z1
+	VMAXPD        doubles<>+2176(SB), Z1, Z1
+	VADDPD        doubles<>+1984(SB), Z1, Z2
+	VSUBPD        doubles<>+1984(SB), Z2, Z3
+	VSUBPD        Z3, Z1, Z1
+	VMOVUPD       doubles<>+768(SB), Z3
+	VFMADD213PD   doubles<>+832(SB), Z1, Z3
+	VFMADD213PD   doubles<>+896(SB), Z1, Z3
+	VFMADD213PD   doubles<>+960(SB), Z1, Z3
+	VFMADD213PD   doubles<>+1024(SB), Z1, Z3
+	VFMADD213PD   doubles<>+1088(SB), Z1, Z3
+	VFMADD213PD   doubles<>+1152(SB), Z1, Z3
+	VFMADD213PD   doubles<>+1216(SB), Z1, Z3
+	VPSLLQ        $0x34, Z2, Z2
+	VPADDQ        Z2, Z3, Z3
+	VMOVUPD       doubles<>+64(SB), Z1
+	VDIVPD        Z3, Z1, Z1
+	VADDPD        Z1, Z3, Z3
+	VMULPD        doubles<>+2496(SB), Z3, Z3
+	VCVTPD2PS     Z3, Y4
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VCVTPS2PD     Y1, Z1
+	VMULPD        doubles<>+2560(SB), Z1, Z1
+	VMINPD        doubles<>+2112(SB), Z1, Z1
+	VMAXPD        doubles<>+2176(SB), Z1, Z1
+	VADDPD        doubles<>+1984(SB), Z1, Z2
+	VSUBPD        doubles<>+1984(SB), Z2, Z3
+	VSUBPD        Z3, Z1, Z1
+	VMOVUPD       doubles<>+768(SB), Z3
+	VFMADD213PD   doubles<>+832(SB), Z1, Z3
+	VFMADD213PD   doubles<>+896(SB), Z1, Z3
+	VFMADD213PD   doubles<>+960(SB), Z1, Z3
+	VFMADD213PD   doubles<>+1024(SB), Z1, Z3
+	VFMADD213PD   doubles<>+1088(SB), Z1, Z3
+	VFMADD213PD   doubles<>+1152(SB), Z1, Z3
+	VFMADD213PD   doubles<>+1216(SB), Z1, Z3
+	VPSLLQ        $0x34, Z2, Z2
+	VPADDQ        Z2, Z3, Z3
+	VMOVUPD       doubles<>+64(SB), Z1
+	VDIVPD        Z3, Z1, Z1
+	VADDPD        Z1, Z3, Z3
+	VMULPD        doubles<>+2496(SB), Z3, Z3
+	VCVTPD2PS     Z3, Y1
+	VINSERTF64X4  $0x01, Y1, Z4, Z1
+	VCMPPS        $0x03, Z0, Z0, K1
+	VMOVAPS       Z0, K1, Z1
+	VMOVUPS       Z1, (CX)(BX*1)
+	ADDQ          $+64, BX
+	SUBQ          $0x10, AX
+	JGE           loop
+
+rest:
+	ADDQ          $+16, AX
+	JZ            done
+	MOVQ          $-1, SI
+	BZHIQ         AX, SI, SI
+	KMOVW         SI, K1
+	VMOVUPS.Z     (DX)(BX*1), K1, Z0
+	VCVTPS2PD     Y0, Z1
+	VMULPD        doubles<>+2560(SB), Z1, Z1
+	VMINPD        doubles<>+2112(SB), Z1, Z1
+	VMAXPD        doubles<>+2176(SB), Z1, Z1
+	VADDPD        doubles<>+1984(SB), Z1, Z2
+	VSUBPD        doubles<>+1984(SB), Z2, Z3
+	VSUBPD        Z3, Z1, Z1
+	VMOVUPD       doubles<>+768(SB), Z3
+	VFMADD213PD   doubles<>+832(SB), Z1, Z3
+	VFMADD213PD   doubles<>+896(SB), Z1, Z3
+	VFMADD213PD   doubles<>+960(SB), Z1, Z3
+	VFMADD213PD   doubles<>+1024(SB), Z1, Z3
+	VFMADD213PD   doubles<>+1088(SB), Z1, Z3
+	VFMADD213PD   doubles<>+1152(SB), Z1, Z3
+	VFMADD213PD   doubles<>+1216(SB), Z1, Z3
+	VPSLLQ        $0x34, Z2, Z2
+	VPADDQ        Z2, Z3, Z3
+	VMOVUPD       doubles<>+64(SB), Z1
+	VDIVPD        Z3, Z1, Z1
+	VADDPD        Z1, Z3, Z3
+	VMULPD        doubles<>+2496(SB), Z3, Z3
+	VCVTPD2PS     Z3, Y4
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VCVTPS2PD     Y1, Z1
+	VMULPD        doubles<>+2560(SB), Z1, Z1
+	VMINPD        doubles<>+2112(SB), Z1, Z1
+	VMAXPD        doubles<>+2176(SB), Z1, Z1
+	VADDPD        doubles<>+1984(SB), Z1, Z2
+	VSUBPD        doubles<>+1984(SB), Z2, Z3
+	VSUBPD        Z3, Z1, Z1
+	VMOVUPD       doubles<>+768(SB), Z3
+	VFMADD213PD   doubles<>+832(SB), Z1, Z3
+	VFMADD213PD   doubles<>+896(SB), Z1, Z3
+	VFMADD213PD   doubles<>+960(SB), Z1, Z3
+	VFMADD213PD   doubles<>+1024(SB), Z1, Z3
+	VFMADD213PD   doubles<>+1088(SB), Z1, Z3
+	VFMADD213PD   doubles<>+1152(SB), Z1, Z3
+	VFMADD213PD   doubles<>+1216(SB), Z1, Z3
+	VPSLLQ        $0x34, Z2, Z2
+	VPADDQ        Z2, Z3, Z3
+	VMOVUPD       doubles<>+64(SB), Z1
+	VDIVPD        Z3, Z1, Z1
+	VADDPD        Z1, Z3, Z3
+	VMULPD        doubles<>+2496(SB), Z3, Z3
+	VCVTPD2PS     Z3, Y1
+	VINSERTF64X4  $0x01, Y1, Z4, Z1
+	VCMPPS        $0x03, Z0, Z0, K2
+	VMOVAPS       Z0, K2, Z1
+	VMOVUPS       Z1, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func asinh_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·asinh_avx512(SB), NOSPLIT, $0-48
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS consts<>+2240(SB), Z0
+	VBROADCASTSS consts<>+5120(SB), Z1
+	VBROADCASTSS consts<>+5184(SB), Z2
+	VBROADCASTSS consts<>+5248(SB), Z3
+	VBROADCASTSS consts<>+640(SB), Z3
+	VBROADCASTSS consts<>+128(SB), Z5
+	VBROADCASTSS consts<>+5312(SB), Z6
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS       (DX)(BX*1), Z6
+	VANDPS        Z0, Z6, Z7
+	VCVTPS2PD     Y7, Z8
+	VMOVUPD       doubles<>+64(SB), Z9
+	VFMADD231PD   Z8, Z8, Z9
+	VSQRTPD       Z9, Z9
+	VADDPD        Z9, Z8, Z9
+	VPADDQ        doubles<>+128(SB), Z9, Z8
+	VPSRLQ        $0x34, Z8, Z10
+	VORPD         doubles<>+192(SB), Z10, Z10
+	VSUBPD        doubles<>+1920(SB), Z10, Z10
+	VANDPD        doubles<>+0(SB), Z8, Z8
+	VPSUBQ        Z8, Z9, Z8
+	VPADDQ        doubles<>+64(SB), Z8, Z8
+	VADDPD        doubles<>+64(SB), Z8, Z9
+	VSUBPD        doubles<>+64(SB), Z8, Z8
+	VDIVPD        Z9, Z8, Z9
+	VMULPD        Z9, Z9, Z8
+	VMOVUPD       doubles<>+384(SB), Z11
+	VFMADD213PD   doubles<>+448(SB), Z8, Z11
+	VFMADD213PD   doubles<>+512(SB), Z8, Z11
+	VFMADD213PD   doubles<>+576(SB), Z8, Z11
+	VFMADD213PD   doubles<>+640(SB), Z8, Z11
+	VFMADD213PD   doubles<>+704(SB), Z8, Z11
+	VFMADD213PD   Z10, Z9, Z11
+	VMULPD        doubles<>+2048(SB), Z11, Z11
+	VCVTPD2PS     Z11, Y4
+	VEXTRACTF64X4 $0x01, Z7, Y8
+	VCVTPS2PD     Y8, Z8
+	VMOVUPD       doubles<>+64(SB), Z9
+	VFMADD231PD   Z8, Z8, Z9
+	VSQRTPD       Z9, Z9
+	VADDPD        Z9, Z8, Z9
+	VPADDQ        doubles<>+128(SB), Z9, Z8
+	VPSRLQ        $0x34, Z8, Z10
+	VORPD         doubles<>+192(SB), Z10, Z10
+	VSUBPD        doubles<>+1920(SB), Z10, Z10
+	VANDPD        doubles<>+0(SB), Z8, Z8
+	VPSUBQ        Z8, Z9, Z8
+	VPADDQ        doubles<>+64(SB), Z8, Z8
+	VADDPD        doubles<>+64(SB), Z8, Z9
+	VSUBPD        doubles<>+64(SB), Z8, Z8
+	VDIVPD        Z9, Z8, Z9
+	VMULPD        Z9, Z9, Z8
+	VMOVUPD       doubles<>+384(SB), Z11
+	VFMADD213PD   doubles<>+448(SB), Z8, Z11
+	VFMADD213PD   doubles<>+512(SB), Z8, Z11
+	VFMADD213PD   doubles<>+576(SB), Z8, Z11
+	VFMADD213PD   doubles<>+640(SB), Z8, Z11
+	VFMADD213PD   doubles<>+704(SB), Z8, Z11
+	VFMADD213PD   Z10, Z9, Z11
+	VMULPD        doubles<>+2048(SB), Z11, Z11
+	VCVTPD2PS     Z11, Y8
+	VINSERTF64X4  $0x01, Y8, Z4, Z8
+	VCMPPS        $0x05, Z5, Z7, K1
+	VMOVAPS       Z7, K1, Z8
+	VANDNPS       Z6, Z0, Z7
+	VORPS         Z7, Z8, Z8
+	VMULPS        Z6, Z6, Z7
+	VMOVUPS       Z2, Z9
+	VFMADD213PS   Z3, Z7, Z9
+	VMULPS        Z6, Z9, Z9
+	VANDPS        Z0, Z6, Z6
+	VCMPPS        $0x01, Z1, Z6, K1
+	VMOVAPS       Z9, K1, Z8
+	VMOVUPS       Z8, (CX)(BX*1)
+	ADDQ          $+64, BX
+	SUBQ          $0x10, AX
+	JGE           loop
+
+rest:
+	ADDQ          $+16, AX
+	JZ            done
+	MOVQ          $-1, SI
+	BZHIQ         AX, SI, SI
+	KMOVW         SI, K1
+	VMOVUPS.Z     (DX)(BX*1), K1, Z6
+	VANDPS        Z0, Z6, Z7
+	VCVTPS2PD     Y7, Z8
+	VMOVUPD       doubles<>+64(SB), Z9
+	VFMADD231PD   Z8, Z8, Z9
+	VSQRTPD       Z9, Z9
+	VADDPD        Z9, Z8, Z9
+	VPADDQ        doubles<>+128(SB), Z9, Z8
+	VPSRLQ        $0x34, Z8, Z10
+	VORPD         doubles<>+192(SB), Z10, Z10
+	VSUBPD        doubles<>+1920(SB), Z10, Z10
+	VANDPD        doubles<>+0(SB), Z8, Z8
+	VPSUBQ        Z8, Z9, Z8
+	VPADDQ        doubles<>+64(SB), Z8, Z8
+	VADDPD        doubles<>+64(SB), Z8, Z9
+	VSUBPD        doubles<>+64(SB), Z8, Z8
+	VDIVPD        Z9, Z8, Z9
+	VMULPD        Z9, Z9, Z8
+	VMOVUPD       doubles<>+384(SB), Z11
+	VFMADD213PD   doubles<>+448(SB), Z8, Z11
+	VFMADD213PD   doubles<>+512(SB), Z8, Z11
+	VFMADD213PD   doubles<>+576(SB), Z8, Z11
+	VFMADD213PD   doubles<>+640(SB), Z8, Z11
+	VFMADD213PD   doubles<>+704(SB), Z8, Z11
+	VFMADD213PD   Z10, Z9, Z11
+	VMULPD        doubles<>+2048(SB), Z11, Z11
+	VCVTPD2PS     Z11, Y4
+	VEXTRACTF64X4 $0x01, Z7, Y8
+	VCVTPS2PD     Y8, Z8
+	VMOVUPD       doubles<>+64(SB), Z9
+	VFMADD231PD   Z8, Z8, Z9
+	VSQRTPD       Z9, Z9
+	VADDPD        Z9, Z8, Z9
+	VPADDQ        doubles<>+128(SB), Z9, Z8
+	VPSRLQ        $0x34, Z8, Z10
+	VORPD         doubles<>+192(SB), Z10, Z10
+	VSUBPD        doubles<>+1920(SB), Z10, Z10
+	VANDPD        doubles<>+0(SB), Z8, Z8
+	VPSUBQ        Z8, Z9, Z8
+	VPADDQ        doubles<>+64(SB), Z8, Z8
+	VADDPD        doubles<>+64(SB), Z8, Z9
+	VSUBPD        doubles<>+64(SB), Z8, Z8
+	VDIVPD        Z9, Z8, Z9
+	VMULPD        Z9, Z9, Z8
+	VMOVUPD       doubles<>+384(SB), Z11
+	VFMADD213PD   doubles<>+448(SB), Z8, Z11
+	VFMADD213PD   doubles<>+512(SB), Z8, Z11
+	VFMADD213PD   doubles<>+576(SB), Z8, Z11
+	VFMADD213PD   doubles<>+640(SB), Z8, Z11
+	VFMADD213PD   doubles<>+704(SB), Z8, Z11
+	VFMADD213PD   Z10, Z9, Z11
+	VMULPD        doubles<>+2048(SB), Z11, Z11
+	VCVTPD2PS     Z11, Y8
+	VINSERTF64X4  $0x01, Y8, Z4, Z4
+	VCMPPS        $0x05, Z5, Z7, K2
+	VMOVAPS       Z7, K2, Z4
+	VANDNPS       Z6, Z0, Z5
+	VORPS         Z5, Z4, Z4
+	VMULPS        Z6, Z6, Z5
+	VMOVUPS       Z2, Z2
+	VFMADD213PS   Z3, Z5, Z2
+	VMULPS        Z6, Z2, Z2
+	VANDPS        Z0, Z6, Z0
+	VCMPPS        $0x01, Z1, Z0, K2
+	VMOVAPS       Z2, K2, Z4
+	VMOVUPS       Z4, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func acosh_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·acosh_avx512(SB), NOSPLIT, $0-48
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS consts<>+2240(SB), Z0
+	VBROADCASTSS consts<>+5120(SB), Z0
+	VBROADCASTSS consts<>+5184(SB), Z0
+	VBROADCASTSS consts<>+5248(SB), Z0
+	VBROADCASTSS consts<>+640(SB), Z0
+	VBROADCASTSS consts<>+128(SB), Z2
+	VBROADCASTSS consts<>+5312(SB), Z3
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS       (DX)(BX*1), Z4
+	VCVTPS2PD     Y4, Z5
+	VMOVUPD       doubles<>+2432(SB), Z6
+	VFMADD231PD   Z5, Z5, Z6
+	VSQRTPD       Z6, Z6
+	VADDPD        Z6, Z5, Z6
+	VPADDQ        doubles<>+128(SB), Z6, Z5
+	VPSRLQ        $0x34, Z5, Z7
+	VORPD         doubles<>+192(SB), Z7, Z7
+	VSUBPD        doubles<>+1920(SB), Z7, Z7
+	VANDPD        doubles<>+0(SB), Z5, Z5
+	VPSUBQ        Z5, Z6, Z5
+	VPADDQ        doubles<>+64(SB), Z5, Z5
+	VADDPD        doubles<>+64(SB), Z5, Z6
+	VSUBPD        doubles<>+64(SB), Z5, Z5
+	VDIVPD        Z6, Z5, Z6
+	VMULPD        Z6, Z6, Z5
+	VMOVUPD       doubles<>+384(SB), Z8
+	VFMADD213PD   doubles<>+448(SB), Z5, Z8
+	VFMADD213PD   doubles<>+512(SB), Z5, Z8
+	VFMADD213PD   doubles<>+576(SB), Z5, Z8
+	VFMADD213PD   doubles<>+640(SB), Z5, Z8
+	VFMADD213PD   doubles<>+704(SB), Z5, Z8
+	VFMADD213PD   Z7, Z6, Z8
+	VMULPD        doubles<>+2048(SB), Z8, Z8
+	VCVTPD2PS     Z8, Y1
+	VEXTRACTF64X4 $0x01, Z4, Y5
+	VCVTPS2PD     Y5, Z5
+	VMOVUPD       doubles<>+2432(SB), Z6
+	VFMADD231PD   Z5, Z5, Z6
+	VSQRTPD       Z6, Z6
+	VADDPD        Z6, Z5, Z6
+	VPADDQ        doubles<>+128(SB), Z6, Z5
+	VPSRLQ        $0x34, Z5, Z7
+	VORPD         doubles<>+192(SB), Z7, Z7
+	VSUBPD        doubles<>+1920(SB), Z7, Z7
+	VANDPD        doubles<>+0(SB), Z5, Z5
+	VPSUBQ        Z5, Z6, Z5
+	VPADDQ        doubles<>+64(SB), Z5, Z5
+	VADDPD        doubles<>+64(SB), Z5, Z6
+	VSUBPD        doubles<>+64(SB), Z5, Z5
+	VDIVPD        Z6, Z5, Z6
+	VMULPD        Z6, Z6, Z5
+	VMOVUPD       doubles<>+384(SB), Z8
+	VFMADD213PD   doubles<>+448(SB), Z5, Z8
+	VFMADD213PD   doubles<>+512(SB), Z5, Z8
+	VFMADD213PD   doubles<>+576(SB), Z5, Z8
+	VFMADD213PD   doubles<>+640(SB), Z5, Z8
+	VFMADD213PD   doubles<>+704(SB), Z5, Z8
+	VFMADD213PD   Z7, Z6, Z8
+	VMULPD        doubles<>+2048(SB), Z8, Z8
+	VCVTPD2PS     Z8, Y5
+	VINSERTF64X4  $0x01, Y5, Z1, Z5
+	VCMPPS        $0x01, Z0, Z4, K1
+	VMOVAPS       Z3, K1, Z5
+	VCMPPS        $0x05, Z2, Z4, K1
+	VMOVAPS       Z4, K1, Z5
+	VMOVUPS       Z5, (CX)(BX*1)
+	ADDQ          $+64, BX
+	SUBQ          $0x10, AX
+	JGE           loop
+
+rest:
+	ADDQ          $+16, AX
+	JZ            done
+	MOVQ          $-1, SI
+	BZHIQ         AX, SI, SI
+	KMOVW         SI, K1
+	VMOVUPS.Z     (DX)(BX*1), K1, Z4
+	VCVTPS2PD     Y4, Z5
+	VMOVUPD       doubles<>+2432(SB), Z6
+	VFMADD231PD   Z5, Z5, Z6
+	VSQRTPD       Z6, Z6
+	VADDPD        Z6, Z5, Z6
+	VPADDQ        doubles<>+128(SB), Z6, Z5
+	VPSRLQ        $0x34, Z5, Z7
+	VORPD         doubles<>+192(SB), Z7, Z7
+	VSUBPD        doubles<>+1920(SB), Z7, Z7
+	VANDPD        doubles<>+0(SB), Z5, Z5
+	VPSUBQ        Z5, Z6, Z5
+	VPADDQ        doubles<>+64(SB), Z5, Z5
+	VADDPD        doubles<>+64(SB), Z5, Z6
+	VSUBPD        doubles<>+64(SB), Z5, Z5
+	VDIVPD        Z6, Z5, Z6
+	VMULPD        Z6, Z6, Z5
+	VMOVUPD       doubles<>+384(SB), Z8
+	VFMADD213PD   doubles<>+448(SB), Z5, Z8
+	VFMADD213PD   doubles<>+512(SB), Z5, Z8
+	VFMADD213PD   doubles<>+576(SB), Z5, Z8
+	VFMADD213PD   doubles<>+640(SB), Z5, Z8
+	VFMADD213PD   doubles<>+704(SB), Z5, Z8
+	VFMADD213PD   Z7, Z6, Z8
+	VMULPD        doubles<>+2048(SB), Z8, Z8
+	VCVTPD2PS     Z8, Y1
+	VEXTRACTF64X4 $0x01, Z4, Y5
+	VCVTPS2PD     Y5, Z5
+	VMOVUPD       doubles<>+2432(SB), Z6
+	VFMADD231PD   Z5, Z5, Z6
+	VSQRTPD       Z6, Z6
+	VADDPD        Z6, Z5, Z6
+	VPADDQ        doubles<>+128(SB), Z6, Z5
+	VPSRLQ        $0x34, Z5, Z7
+	VORPD         doubles<>+192(SB), Z7, Z7
+	VSUBPD        doubles<>+1920(SB), Z7, Z7
+	VANDPD        doubles<>+0(SB), Z5, Z5
+	VPSUBQ        Z5, Z6, Z5
+	VPADDQ        doubles<>+64(SB), Z5, Z5
+	VADDPD        doubles<>+64(SB), Z5, Z6
+	VSUBPD        doubles<>+64(SB), Z5, Z5
+	VDIVPD        Z6, Z5, Z6
+	VMULPD        Z6, Z6, Z5
+	VMOVUPD       doubles<>+384(SB), Z8
+	VFMADD213PD   doubles<>+448(SB), Z5, Z8
+	VFMADD213PD   doubles<>+512(SB), Z5, Z8
+	VFMADD213PD   doubles<>+576(SB), Z5, Z8
+	VFMADD213PD   doubles<>+640(SB), Z5, Z8
+	VFMADD213PD   doubles<>+704(SB), Z5, Z8
+	VFMADD213PD   Z7, Z6, Z8
+	VMULPD        doubles<>+2048(SB), Z8, Z8
+	VCVTPD2PS     Z8, Y5
+	VINSERTF64X4  $0x01, Y5, Z1, Z1
+	VCMPPS        $0x01, Z0, Z4, K2
+	VMOVAPS       Z3, K2, Z1
+	VCMPPS        $0x05, Z2, Z4, K2
+	VMOVAPS       Z4, K2, Z1
+	VMOVUPS       Z1, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func atanh_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·atanh_avx512(SB), NOSPLIT, $0-48
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS consts<>+2240(SB), Z0
+	VBROADCASTSS consts<>+5120(SB), Z1
+	VBROADCASTSS consts<>+5184(SB), Z2
+	VBROADCASTSS consts<>+5248(SB), Z2
+	VBROADCASTSS consts<>+640(SB), Z4
+	VBROADCASTSS consts<>+128(SB), Z5
+	VBROADCASTSS consts<>+5312(SB), Z6
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS       (DX)(BX*1), Z7
+	VANDPS        Z0, Z7, Z8
+	VCVTPS2PD     Y8, Z9
+	VMOVUPD       doubles<>+64(SB), Z11
+	VADDPD        Z9, Z11, Z10
+	VSUBPD        Z9, Z11, Z11
+	VDIVPD        Z11, Z10, Z10
+	VPADDQ        doubles<>+128(SB), Z10, Z9
+	VPSRLQ        $0x34, Z9, Z11
+	VORPD         doubles<>+192(SB), Z11, Z11
+	VSUBPD        doubles<>+1920(SB), Z11, Z11
+	VANDPD        doubles<>+0(SB), Z9, Z9
+	VPSUBQ        Z9, Z10, Z9
+	VPADDQ        doubles<>+64(SB), Z9, Z9
+	VADDPD        doubles<>+64(SB), Z9, Z10
+	VSUBPD        doubles<>+64(SB), Z9, Z9
+	VDIVPD        Z10, Z9, Z10
+	VMULPD        Z10, Z10, Z9
+	VMOVUPD       doubles<>+384(SB), Z12
+	VFMADD213PD   doubles<>+448(SB), Z9, Z12
+	VFMADD213PD   doubles<>+512(SB), Z9, Z12
+	VFMADD213PD   doubles<>+576(SB), Z9, Z12
+	VFMADD213PD   doubles<>+640(SB), Z9, Z12
+	VFMADD213PD   doubles<>+704(SB), Z9, Z12
+	VFMADD213PD   Z11, Z10, Z12
+	VMULPD        doubles<>+2624(SB), Z12, Z12
+	VCVTPD2PS     Z12, Y3
+	VEXTRACTF64X4 $0x01, Z8, Y9
+	VCVTPS2PD     Y9, Z9
+	VMOVUPD       doubles<>+64(SB), Z11
+	VADDPD        Z9, Z11, Z10
+	VSUBPD        Z9, Z11, Z11
+	VDIVPD        Z11, Z10, Z10
+	VPADDQ        doubles<>+128(SB), Z10, Z9
+	VPSRLQ        $0x34, Z9, Z11
+	VORPD         doubles<>+192(SB), Z11, Z11
+	VSUBPD        doubles<>+1920(SB), Z11, Z11
+	VANDPD        doubles<>+0(SB), Z9, Z9
+	VPSUBQ        Z9, Z10, Z9
+	VPADDQ        doubles<>+64(SB), Z9, Z9
+	VADDPD        doubles<>+64(SB), Z9, Z10
+	VSUBPD        doubles<>+64(SB), Z9, Z9
+	VDIVPD        Z10, Z9, Z10
+	VMULPD        Z10, Z10, Z9
+	VMOVUPD       doubles<>+384(SB), Z12
+	VFMADD213PD   doubles<>+448(SB), Z9, Z12
+	VFMADD213PD   doubles<>+512(SB), Z9, Z12
+	VFMADD213PD   doubles<>+576(SB), Z9, Z12
+	VFMADD213PD   doubles<>+640(SB), Z9, Z12
+	VFMADD213PD   doubles<>+704(SB), Z9, Z12
+	VFMADD213PD   Z11, Z10, Z12
+	VMULPD        doubles<>+2624(SB), Z12, Z12
+	VCVTPD2PS     Z12, Y9
+	VINSERTF64X4  $0x01, Y9, Z3, Z9
+	VCMPPS        $0x00, Z4, Z8, K1
+	VMOVAPS       Z5, K1, Z9
+	VMOVAPS       Z6, Z10
+	VCMPPS        $0x00, Z4, Z8, K1
+	VMOVAPS       Z9, K1, Z10
+	VCMPPS        $0x01, Z4, Z8, K1
+	VMOVAPS       Z9, K1, Z10
+	VANDNPS       Z7, Z0, Z8
+	VORPS         Z8, Z10, Z10
+	VMULPS        Z7, Z7, Z8
+	VMOVUPS       Z2, Z9
+	VFMADD213PS   Z4, Z8, Z9
+	VMULPS        Z7, Z9, Z9
+	VANDPS        Z0, Z7, Z7
+	VCMPPS        $0x01, Z1, Z7, K1
+	VMOVAPS       Z9, K1, Z10
+	VMOVUPS       Z10, (CX)(BX*1)
+	ADDQ          $+64, BX
+	SUBQ          $0x10, AX
+	JGE           loop
+
+rest:
+	ADDQ          $+16, AX
+	JZ            done
+	MOVQ          $-1, SI
+	BZHIQ         AX, SI, SI
+	KMOVW         SI, K1
+	VMOVUPS.Z     (DX)(BX*1), K1, Z7
+	VANDPS        Z0, Z7, Z8
+	VCVTPS2PD     Y8, Z9
+	VMOVUPD       doubles<>+64(SB), Z11
+	VADDPD        Z9, Z11, Z10
+	VSUBPD        Z9, Z11, Z11
+	VDIVPD        Z11, Z10, Z10
+	VPADDQ        doubles<>+128(SB), Z10, Z9
+	VPSRLQ        $0x34, Z9, Z11
+	VORPD         doubles<>+192(SB), Z11, Z11
+	VSUBPD        doubles<>+1920(SB), Z11, Z11
+	VANDPD        doubles<>+0(SB), Z9, Z9
+	VPSUBQ        Z9, Z10, Z9
+	VPADDQ        doubles<>+64(SB), Z9, Z9
+	VADDPD        doubles<>+64(SB), Z9, Z10
+	VSUBPD        doubles<>+64(SB), Z9, Z9
+	VDIVPD        Z10, Z9, Z10
+	VMULPD        Z10, Z10, Z9
+	VMOVUPD       doubles<>+384(SB), Z12
+	VFMADD213PD   doubles<>+448(SB), Z9, Z12
+	VFMADD213PD   doubles<>+512(SB), Z9, Z12
+	VFMADD213PD   doubles<>+576(SB), Z9, Z12
+	VFMADD213PD   doubles<>+640(SB), Z9, Z12
+	VFMADD213PD   doubles<>+704(SB), Z9, Z12
+	VFMADD213PD   Z11, Z10, Z12
+	VMULPD        doubles<>+2624(SB), Z12, Z12
+	VCVTPD2PS     Z12, Y3
+	VEXTRACTF64X4 $0x01, Z8, Y9
+	VCVTPS2PD     Y9, Z9
+	VMOVUPD       doubles<>+64(SB), Z11
+	VADDPD        Z9, Z11, Z10
+	VSUBPD        Z9, Z11, Z11
+	VDIVPD        Z11, Z10, Z10
+	VPADDQ        doubles<>+128(SB), Z10, Z9
+	VPSRLQ        $0x34, Z9, Z11
+	VORPD         doubles<>+192(SB), Z11, Z11
+	VSUBPD        doubles<>+1920(SB), Z11, Z11
+	VANDPD        doubles<>+0(SB), Z9, Z9
+	VPSUBQ        Z9, Z10, Z9
+	VPADDQ        doubles<>+64(SB), Z9, Z9
+	VADDPD        doubles<>+64(SB), Z9, Z10
+	VSUBPD        doubles<>+64(SB), Z9, Z9
+	VDIVPD        Z10, Z9, Z10
+	VMULPD        Z10, Z10, Z9
+	VMOVUPD       doubles<>+384(SB), Z12
+	VFMADD213PD   doubles<>+448(SB), Z9, Z12
+	VFMADD213PD   doubles<>+512(SB), Z9, Z12
+	VFMADD213PD   doubles<>+576(SB), Z9, Z12
+	VFMADD213PD   doubles<>+640(SB), Z9, Z12
+	VFMADD213PD   doubles<>+704(SB), Z9, Z12
+	VFMADD213PD   Z11, Z10, Z12
+	VMULPD        doubles<>+2624(SB), Z12, Z12
+	VCVTPD2PS     Z12, Y9
+	VINSERTF64X4  $0x01, Y9, Z3, Z3
+	VCMPPS        $0x00, Z4, Z8, K2
+	VMOVAPS       Z5, K2, Z3
+	VMOVAPS       Z6, Z5
+	VCMPPS        $0x00, Z4, Z8, K2
+	VMOVAPS       Z3, K2, Z5
+	VCMPPS        $0x01, Z4, Z8, K2
+	VMOVAPS       Z3, K2, Z5
+	VANDNPS       Z7, Z0, Z3
+	VORPS         Z3, Z5, Z5
+	VMULPS        Z7, Z7, Z3
+	VMOVUPS       Z2, Z2
+	VFMADD213PS   Z4, Z3, Z2
+	VMULPS        Z7, Z2, Z2
+	VANDPS        Z0, Z7, Z0
+	VCMPPS        $0x01, Z1, Z0, K2
+	VMOVAPS       Z2, K2, Z5
+	VMOVUPS       Z5, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func sign_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·sign_avx512(SB), NOSPLIT, $0-48
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS consts<>+640(SB), Z0
+	VBROADCASTSS consts<>+1984(SB), Z1
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS (DX)(BX*1), Z2
+	VXORPS  Z3, Z3, Z3
+	VMOVAPS Z2, Z4
+	VCMPPS  $0x01, Z3, Z2, K1
+	VMOVAPS Z1, K1, Z4
+	VCMPPS  $0x01, Z2, Z3, K1
+	VMOVAPS Z0, K1, Z4
+	VMOVUPS Z4, (CX)(BX*1)
+	ADDQ    $+64, BX
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, SI
+	BZHIQ     AX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (DX)(BX*1), K1, Z2
+	VXORPS    Z3, Z3, Z3
+	VMOVAPS   Z2, Z4
+	VCMPPS    $0x01, Z3, Z2, K2
+	VMOVAPS   Z1, K2, Z4
+	VCMPPS    $0x01, Z2, Z3, K2
+	VMOVAPS   Z0, K2, Z4
+	VMOVUPS   Z4, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func threshold_avx512(y []float32, x []float32, least float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·threshold_avx512(SB), NOSPLIT, $0-52
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS least+48(FP), Z0
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS (DX)(BX*1), Z1
+	VXORPS  Z2, Z2, Z2
+	VCMPPS  $0x01, Z1, Z0, K1
+	VMOVAPS Z1, K1, Z2
+	VMOVUPS Z2, (CX)(BX*1)
+	ADDQ    $+64, BX
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, SI
+	BZHIQ     AX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (DX)(BX*1), K1, Z1
+	VXORPS    Z2, Z2, Z2
+	VCMPPS    $0x01, Z1, Z0, K2
+	VMOVAPS   Z1, K2, Z2
+	VMOVUPS   Z2, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func shrink_avx512(y []float32, x []float32, least float32, bias float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·shrink_avx512(SB), NOSPLIT, $0-56
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS least+48(FP), Z0
+	VBROADCASTSS bias+52(FP), Z1
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS (DX)(BX*1), Z2
+	VXORPS  Z3, Z3, Z3
+	VSUBPS  Z0, Z3, Z4
+	VADDPS  Z1, Z2, Z5
+	VSUBPS  Z1, Z2, Z6
+	VCMPPS  $0x01, Z2, Z0, K1
+	VMOVAPS Z6, K1, Z3
+	VCMPPS  $0x01, Z4, Z2, K1
+	VMOVAPS Z5, K1, Z3
+	VMOVUPS Z3, (CX)(BX*1)
+	ADDQ    $+64, BX
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, SI
+	BZHIQ     AX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (DX)(BX*1), K1, Z2
+	VXORPS    Z3, Z3, Z3
+	VSUBPS    Z0, Z3, Z4
+	VADDPS    Z1, Z2, Z5
+	VSUBPS    Z1, Z2, Z1
+	VCMPPS    $0x01, Z2, Z0, K2
+	VMOVAPS   Z1, K2, Z3
+	VCMPPS    $0x01, Z4, Z2, K2
+	VMOVAPS   Z5, K2, Z3
+	VMOVUPS   Z3, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
 // func swish_avx512(y []float32, x []float32, alpha float32)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·swish_avx512(SB), NOSPLIT, $0-52
@@ -9074,98 +13048,126 @@ done:
 // func pow_avx512(y []float32, a []float32, b []float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·pow_avx512(SB), NOSPLIT, $0-72
-	MOVQ y_len+8(FP), AX
-	MOVQ y_base+0(FP), CX
-	MOVQ a_base+24(FP), DX
-	MOVQ b_base+48(FP), BX
-	XORQ SI, SI
-	SUBQ $0x10, AX
-	JL   rest
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         a_base+24(FP), DX
+	MOVQ         b_base+48(FP), BX
+	VBROADCASTSS consts<>+0(SB), Z0
+	VBROADCASTSS consts<>+640(SB), Z0
+	VBROADCASTSS consts<>+1280(SB), Z2
+	VBROADCASTSS consts<>+2240(SB), Z3
+	VBROADCASTSS consts<>+128(SB), Z4
+	VBROADCASTSS consts<>+5312(SB), Z5
+	XORQ         SI, SI
+	SUBQ         $0x10, AX
+	JL           rest
 
 loop:
-	VMOVUPS       (DX)(SI*1), Z0
-	VMOVUPS       (BX)(SI*1), Z1
-	VCVTPS2PD     Y0, Z2
-	VCVTPS2PD     Y1, Z3
-	VPADDQ        doubles<>+128(SB), Z2, Z4
-	VPSRLQ        $0x34, Z4, Z5
-	VORPD         doubles<>+192(SB), Z5, Z5
-	VSUBPD        doubles<>+1920(SB), Z5, Z5
-	VANDPD        doubles<>+0(SB), Z4, Z4
-	VPSUBQ        Z4, Z2, Z2
-	VPADDQ        doubles<>+64(SB), Z2, Z2
-	VADDPD        doubles<>+64(SB), Z2, Z4
-	VSUBPD        doubles<>+64(SB), Z2, Z2
-	VDIVPD        Z4, Z2, Z4
-	VMULPD        Z4, Z4, Z2
-	VMOVUPD       doubles<>+384(SB), Z7
-	VFMADD213PD   doubles<>+448(SB), Z2, Z7
-	VFMADD213PD   doubles<>+512(SB), Z2, Z7
-	VFMADD213PD   doubles<>+576(SB), Z2, Z7
-	VFMADD213PD   doubles<>+640(SB), Z2, Z7
-	VFMADD213PD   doubles<>+704(SB), Z2, Z7
-	VFMADD213PD   Z5, Z4, Z7
-	VMULPD        Z3, Z7, Z7
-	VMINPD        doubles<>+2112(SB), Z7, Z7
-	VMAXPD        doubles<>+2176(SB), Z7, Z7
-	VADDPD        doubles<>+1984(SB), Z7, Z2
-	VSUBPD        doubles<>+1984(SB), Z2, Z3
-	VSUBPD        Z3, Z7, Z7
-	VMOVUPD       doubles<>+768(SB), Z3
-	VFMADD213PD   doubles<>+832(SB), Z7, Z3
-	VFMADD213PD   doubles<>+896(SB), Z7, Z3
-	VFMADD213PD   doubles<>+960(SB), Z7, Z3
-	VFMADD213PD   doubles<>+1024(SB), Z7, Z3
-	VFMADD213PD   doubles<>+1088(SB), Z7, Z3
-	VFMADD213PD   doubles<>+1152(SB), Z7, Z3
-	VFMADD213PD   doubles<>+1216(SB), Z7, Z3
-	VPSLLQ        $0x34, Z2, Z2
-	VPADDQ        Z2, Z3, Z3
-	VCVTPD2PS     Z3, Y6
-	VEXTRACTF64X4 $0x01, Z0, Y2
-	VCVTPS2PD     Y2, Z2
-	VEXTRACTF64X4 $0x01, Z1, Y1
-	VCVTPS2PD     Y1, Z1
-	VPADDQ        doubles<>+128(SB), Z2, Z3
-	VPSRLQ        $0x34, Z3, Z4
-	VORPD         doubles<>+192(SB), Z4, Z4
-	VSUBPD        doubles<>+1920(SB), Z4, Z4
-	VANDPD        doubles<>+0(SB), Z3, Z3
-	VPSUBQ        Z3, Z2, Z2
-	VPADDQ        doubles<>+64(SB), Z2, Z2
-	VADDPD        doubles<>+64(SB), Z2, Z3
-	VSUBPD        doubles<>+64(SB), Z2, Z2
-	VDIVPD        Z3, Z2, Z3
-	VMULPD        Z3, Z3, Z2
-	VMOVUPD       doubles<>+384(SB), Z5
-	VFMADD213PD   doubles<>+448(SB), Z2, Z5
-	VFMADD213PD   doubles<>+512(SB), Z2, Z5
-	VFMADD213PD   doubles<>+576(SB), Z2, Z5
-	VFMADD213PD   doubles<>+640(SB), Z2, Z5
-	VFMADD213PD   doubles<>+704(SB), Z2, Z5
-	VFMADD213PD   Z4, Z3, Z5
-	VMULPD        Z1, Z5, Z5
-	VMINPD        doubles<>+2112(SB), Z5, Z5
-	VMAXPD        doubles<>+2176(SB), Z5, Z5
-	VADDPD        doubles<>+1984(SB), Z5, Z1
-	VSUBPD        doubles<>+1984(SB), Z1, Z2
-	VSUBPD        Z2, Z5, Z5
-	VMOVUPD       doubles<>+768(SB), Z2
-	VFMADD213PD   doubles<>+832(SB), Z5, Z2
-	VFMADD213PD   doubles<>+896(SB), Z5, Z2
-	VFMADD213PD   doubles<>+960(SB), Z5, Z2
-	VFMADD213PD   doubles<>+1024(SB), Z5, Z2
-	VFMADD213PD   doubles<>+1088(SB), Z5, Z2
-	VFMADD213PD   doubles<>+1152(SB), Z5, Z2
-	VFMADD213PD   doubles<>+1216(SB), Z5, Z2
-	VPSLLQ        $0x34, Z1, Z1
-	VPADDQ        Z1, Z2, Z2
-	VCVTPD2PS     Z2, Y1
-	VINSERTF64X4  $0x01, Y1, Z6, Z1
-	VXORPS        Z2, Z2, Z2
-	VCMPPS        $0x00, Z2, Z0, K1
-	VMOVAPS       Z2, K1, Z1
-	VMOVUPS       Z1, (CX)(SI*1)
+	VMOVUPS       (DX)(SI*1), Z6
+	VMOVUPS       (BX)(SI*1), Z7
+	VANDPS        Z3, Z6, Z8
+	VCVTPS2PD     Y8, Z9
+	VCVTPS2PD     Y7, Z10
+	VPADDQ        doubles<>+128(SB), Z9, Z11
+	VPSRLQ        $0x34, Z11, Z12
+	VORPD         doubles<>+192(SB), Z12, Z12
+	VSUBPD        doubles<>+1920(SB), Z12, Z12
+	VANDPD        doubles<>+0(SB), Z11, Z11
+	VPSUBQ        Z11, Z9, Z9
+	VPADDQ        doubles<>+64(SB), Z9, Z9
+	VADDPD        doubles<>+64(SB), Z9, Z11
+	VSUBPD        doubles<>+64(SB), Z9, Z9
+	VDIVPD        Z11, Z9, Z11
+	VMULPD        Z11, Z11, Z9
+	VMOVUPD       doubles<>+384(SB), Z13
+	VFMADD213PD   doubles<>+448(SB), Z9, Z13
+	VFMADD213PD   doubles<>+512(SB), Z9, Z13
+	VFMADD213PD   doubles<>+576(SB), Z9, Z13
+	VFMADD213PD   doubles<>+640(SB), Z9, Z13
+	VFMADD213PD   doubles<>+704(SB), Z9, Z13
+	VFMADD213PD   Z12, Z11, Z13
+	VMULPD        Z10, Z13, Z13
+	VMINPD        doubles<>+2112(SB), Z13, Z13
+	VMAXPD        doubles<>+2176(SB), Z13, Z13
+	VADDPD        doubles<>+1984(SB), Z13, Z9
+	VSUBPD        doubles<>+1984(SB), Z9, Z10
+	VSUBPD        Z10, Z13, Z13
+	VMOVUPD       doubles<>+768(SB), Z10
+	VFMADD213PD   doubles<>+832(SB), Z13, Z10
+	VFMADD213PD   doubles<>+896(SB), Z13, Z10
+	VFMADD213PD   doubles<>+960(SB), Z13, Z10
+	VFMADD213PD   doubles<>+1024(SB), Z13, Z10
+	VFMADD213PD   doubles<>+1088(SB), Z13, Z10
+	VFMADD213PD   doubles<>+1152(SB), Z13, Z10
+	VFMADD213PD   doubles<>+1216(SB), Z13, Z10
+	VPSLLQ        $0x34, Z9, Z9
+	VPADDQ        Z9, Z10, Z10
+	VCVTPD2PS     Z10, Y1
+	VEXTRACTF64X4 $0x01, Z8, Y8
+	VCVTPS2PD     Y8, Z8
+	VEXTRACTF64X4 $0x01, Z7, Y9
+	VCVTPS2PD     Y9, Z9
+	VPADDQ        doubles<>+128(SB), Z8, Z10
+	VPSRLQ        $0x34, Z10, Z11
+	VORPD         doubles<>+192(SB), Z11, Z11
+	VSUBPD        doubles<>+1920(SB), Z11, Z11
+	VANDPD        doubles<>+0(SB), Z10, Z10
+	VPSUBQ        Z10, Z8, Z8
+	VPADDQ        doubles<>+64(SB), Z8, Z8
+	VADDPD        doubles<>+64(SB), Z8, Z10
+	VSUBPD        doubles<>+64(SB), Z8, Z8
+	VDIVPD        Z10, Z8, Z10
+	VMULPD        Z10, Z10, Z8
+	VMOVUPD       doubles<>+384(SB), Z12
+	VFMADD213PD   doubles<>+448(SB), Z8, Z12
+	VFMADD213PD   doubles<>+512(SB), Z8, Z12
+	VFMADD213PD   doubles<>+576(SB), Z8, Z12
+	VFMADD213PD   doubles<>+640(SB), Z8, Z12
+	VFMADD213PD   doubles<>+704(SB), Z8, Z12
+	VFMADD213PD   Z11, Z10, Z12
+	VMULPD        Z9, Z12, Z12
+	VMINPD        doubles<>+2112(SB), Z12, Z12
+	VMAXPD        doubles<>+2176(SB), Z12, Z12
+	VADDPD        doubles<>+1984(SB), Z12, Z8
+	VSUBPD        doubles<>+1984(SB), Z8, Z9
+	VSUBPD        Z9, Z12, Z12
+	VMOVUPD       doubles<>+768(SB), Z9
+	VFMADD213PD   doubles<>+832(SB), Z12, Z9
+	VFMADD213PD   doubles<>+896(SB), Z12, Z9
+	VFMADD213PD   doubles<>+960(SB), Z12, Z9
+	VFMADD213PD   doubles<>+1024(SB), Z12, Z9
+	VFMADD213PD   doubles<>+1088(SB), Z12, Z9
+	VFMADD213PD   doubles<>+1152(SB), Z12, Z9
+	VFMADD213PD   doubles<>+1216(SB), Z12, Z9
+	VPSLLQ        $0x34, Z8, Z8
+	VPADDQ        Z8, Z9, Z9
+	VCVTPD2PS     Z9, Y8
+	VINSERTF64X4  $0x01, Y8, Z1, Z8
+	VXORPS        Z9, Z9, Z9
+	VMOVAPS       Z0, Z10
+	VCMPPS        $0x01, Z7, Z9, K1
+	VMOVAPS       Z9, K1, Z10
+	VCMPPS        $0x01, Z9, Z7, K1
+	VMOVAPS       Z4, K1, Z10
+	VCMPPS        $0x00, Z9, Z6, K1
+	VMOVAPS       Z10, K1, Z8
+	VMOVAPS       Z7, Z10
+	VRNDSCALEPS   $0x0b, Z10, Z10
+	VMULPS        Z2, Z10, Z11
+	VMOVAPS       Z11, Z12
+	VRNDSCALEPS   $0x0b, Z12, Z12
+	VMOVAPS       Z8, Z13
+	VCMPPS        $0x01, Z9, Z6, K1
+	VMOVAPS       Z5, K1, Z13
+	VCMPPS        $0x00, Z10, Z7, K1
+	VMOVAPS       Z8, K1, Z13
+	VANDNPS       Z6, Z3, Z6
+	VORPS         Z13, Z6, Z6
+	VCMPPS        $0x00, Z12, Z11, K1
+	VMOVAPS       Z13, K1, Z6
+	VCMPPS        $0x00, Z10, Z7, K1
+	VMOVAPS       Z6, K1, Z13
+	VMOVUPS       Z13, (CX)(SI*1)
 	ADDQ          $+64, SI
 	SUBQ          $0x10, AX
 	JGE           loop
@@ -9176,89 +13178,211 @@ rest:
 	MOVQ          $-1, DI
 	BZHIQ         AX, DI, DI
 	KMOVW         DI, K1
-	VMOVUPS.Z     (DX)(SI*1), K1, Z0
-	VMOVUPS.Z     (BX)(SI*1), K1, Z1
-	VCVTPS2PD     Y0, Z2
-	VCVTPS2PD     Y1, Z3
-	VPADDQ        doubles<>+128(SB), Z2, Z4
-	VPSRLQ        $0x34, Z4, Z5
-	VORPD         doubles<>+192(SB), Z5, Z5
-	VSUBPD        doubles<>+1920(SB), Z5, Z5
-	VANDPD        doubles<>+0(SB), Z4, Z4
-	VPSUBQ        Z4, Z2, Z2
-	VPADDQ        doubles<>+64(SB), Z2, Z2
-	VADDPD        doubles<>+64(SB), Z2, Z4
-	VSUBPD        doubles<>+64(SB), Z2, Z2
-	VDIVPD        Z4, Z2, Z4
-	VMULPD        Z4, Z4, Z2
-	VMOVUPD       doubles<>+384(SB), Z7
-	VFMADD213PD   doubles<>+448(SB), Z2, Z7
-	VFMADD213PD   doubles<>+512(SB), Z2, Z7
-	VFMADD213PD   doubles<>+576(SB), Z2, Z7
-	VFMADD213PD   doubles<>+640(SB), Z2, Z7
-	VFMADD213PD   doubles<>+704(SB), Z2, Z7
-	VFMADD213PD   Z5, Z4, Z7
-	VMULPD        Z3, Z7, Z7
-	VMINPD        doubles<>+2112(SB), Z7, Z7
-	VMAXPD        doubles<>+2176(SB), Z7, Z7
-	VADDPD        doubles<>+1984(SB), Z7, Z2
-	VSUBPD        doubles<>+1984(SB), Z2, Z3
-	VSUBPD        Z3, Z7, Z7
-	VMOVUPD       doubles<>+768(SB), Z3
-	VFMADD213PD   doubles<>+832(SB), Z7, Z3
-	VFMADD213PD   doubles<>+896(SB), Z7, Z3
-	VFMADD213PD   doubles<>+960(SB), Z7, Z3
-	VFMADD213PD   doubles<>+1024(SB), Z7, Z3
-	VFMADD213PD   doubles<>+1088(SB), Z7, Z3
-	VFMADD213PD   doubles<>+1152(SB), Z7, Z3
-	VFMADD213PD   doubles<>+1216(SB), Z7, Z3
-	VPSLLQ        $0x34, Z2, Z2
-	VPADDQ        Z2, Z3, Z3
-	VCVTPD2PS     Z3, Y6
-	VEXTRACTF64X4 $0x01, Z0, Y2
+	VMOVUPS.Z     (DX)(SI*1), K1, Z6
+	VMOVUPS.Z     (BX)(SI*1), K1, Z7
+	VANDPS        Z3, Z6, Z8
+	VCVTPS2PD     Y8, Z9
+	VCVTPS2PD     Y7, Z10
+	VPADDQ        doubles<>+128(SB), Z9, Z11
+	VPSRLQ        $0x34, Z11, Z12
+	VORPD         doubles<>+192(SB), Z12, Z12
+	VSUBPD        doubles<>+1920(SB), Z12, Z12
+	VANDPD        doubles<>+0(SB), Z11, Z11
+	VPSUBQ        Z11, Z9, Z9
+	VPADDQ        doubles<>+64(SB), Z9, Z9
+	VADDPD        doubles<>+64(SB), Z9, Z11
+	VSUBPD        doubles<>+64(SB), Z9, Z9
+	VDIVPD        Z11, Z9, Z11
+	VMULPD        Z11, Z11, Z9
+	VMOVUPD       doubles<>+384(SB), Z13
+	VFMADD213PD   doubles<>+448(SB), Z9, Z13
+	VFMADD213PD   doubles<>+512(SB), Z9, Z13
+	VFMADD213PD   doubles<>+576(SB), Z9, Z13
+	VFMADD213PD   doubles<>+640(SB), Z9, Z13
+	VFMADD213PD   doubles<>+704(SB), Z9, Z13
+	VFMADD213PD   Z12, Z11, Z13
+	VMULPD        Z10, Z13, Z13
+	VMINPD        doubles<>+2112(SB), Z13, Z13
+	VMAXPD        doubles<>+2176(SB), Z13, Z13
+	VADDPD        doubles<>+1984(SB), Z13, Z9
+	VSUBPD        doubles<>+1984(SB), Z9, Z10
+	VSUBPD        Z10, Z13, Z13
+	VMOVUPD       doubles<>+768(SB), Z10
+	VFMADD213PD   doubles<>+832(SB), Z13, Z10
+	VFMADD213PD   doubles<>+896(SB), Z13, Z10
+	VFMADD213PD   doubles<>+960(SB), Z13, Z10
+	VFMADD213PD   doubles<>+1024(SB), Z13, Z10
+	VFMADD213PD   doubles<>+1088(SB), Z13, Z10
+	VFMADD213PD   doubles<>+1152(SB), Z13, Z10
+	VFMADD213PD   doubles<>+1216(SB), Z13, Z10
+	VPSLLQ        $0x34, Z9, Z9
+	VPADDQ        Z9, Z10, Z10
+	VCVTPD2PS     Z10, Y1
+	VEXTRACTF64X4 $0x01, Z8, Y8
+	VCVTPS2PD     Y8, Z8
+	VEXTRACTF64X4 $0x01, Z7, Y9
+	VCVTPS2PD     Y9, Z9
+	VPADDQ        doubles<>+128(SB), Z8, Z10
+	VPSRLQ        $0x34, Z10, Z11
+	VORPD         doubles<>+192(SB), Z11, Z11
+	VSUBPD        doubles<>+1920(SB), Z11, Z11
+	VANDPD        doubles<>+0(SB), Z10, Z10
+	VPSUBQ        Z10, Z8, Z8
+	VPADDQ        doubles<>+64(SB), Z8, Z8
+	VADDPD        doubles<>+64(SB), Z8, Z10
+	VSUBPD        doubles<>+64(SB), Z8, Z8
+	VDIVPD        Z10, Z8, Z10
+	VMULPD        Z10, Z10, Z8
+	VMOVUPD       doubles<>+384(SB), Z12
+	VFMADD213PD   doubles<>+448(SB), Z8, Z12
+	VFMADD213PD   doubles<>+512(SB), Z8, Z12
+	VFMADD213PD   doubles<>+576(SB), Z8, Z12
+	VFMADD213PD   doubles<>+640(SB), Z8, Z12
+	VFMADD213PD   doubles<>+704(SB), Z8, Z12
+	VFMADD213PD   Z11, Z10, Z12
+	VMULPD        Z9, Z12, Z12
+	VMINPD        doubles<>+2112(SB), Z12, Z12
+	VMAXPD        doubles<>+2176(SB), Z12, Z12
+	VADDPD        doubles<>+1984(SB), Z12, Z8
+	VSUBPD        doubles<>+1984(SB), Z8, Z9
+	VSUBPD        Z9, Z12, Z12
+	VMOVUPD       doubles<>+768(SB), Z9
+	VFMADD213PD   doubles<>+832(SB), Z12, Z9
+	VFMADD213PD   doubles<>+896(SB), Z12, Z9
+	VFMADD213PD   doubles<>+960(SB), Z12, Z9
+	VFMADD213PD   doubles<>+1024(SB), Z12, Z9
+	VFMADD213PD   doubles<>+1088(SB), Z12, Z9
+	VFMADD213PD   doubles<>+1152(SB), Z12, Z9
+	VFMADD213PD   doubles<>+1216(SB), Z12, Z9
+	VPSLLQ        $0x34, Z8, Z8
+	VPADDQ        Z8, Z9, Z9
+	VCVTPD2PS     Z9, Y8
+	VINSERTF64X4  $0x01, Y8, Z1, Z1
+	VXORPS        Z8, Z8, Z8
+	VMOVAPS       Z0, Z0
+	VCMPPS        $0x01, Z7, Z8, K2
+	VMOVAPS       Z8, K2, Z0
+	VCMPPS        $0x01, Z8, Z7, K2
+	VMOVAPS       Z4, K2, Z0
+	VCMPPS        $0x00, Z8, Z6, K2
+	VMOVAPS       Z0, K2, Z1
+	VMOVAPS       Z7, Z0
+	VRNDSCALEPS   $0x0b, Z0, Z0
+	VMULPS        Z2, Z0, Z2
+	VMOVAPS       Z2, Z4
+	VRNDSCALEPS   $0x0b, Z4, Z4
+	VMOVAPS       Z1, Z9
+	VCMPPS        $0x01, Z8, Z6, K2
+	VMOVAPS       Z5, K2, Z9
+	VCMPPS        $0x00, Z0, Z7, K2
+	VMOVAPS       Z1, K2, Z9
+	VANDNPS       Z6, Z3, Z1
+	VORPS         Z9, Z1, Z1
+	VCMPPS        $0x00, Z4, Z2, K2
+	VMOVAPS       Z9, K2, Z1
+	VCMPPS        $0x00, Z0, Z7, K2
+	VMOVAPS       Z1, K2, Z9
+	VMOVUPS       Z9, K1, (CX)(SI*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func fmod_avx512(y []float32, a []float32, b []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·fmod_avx512(SB), NOSPLIT, $0-72
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         a_base+24(FP), DX
+	MOVQ         b_base+48(FP), BX
+	VBROADCASTSS consts<>+2240(SB), Z0
+	XORQ         SI, SI
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS       (DX)(SI*1), Z1
+	VMOVUPS       (BX)(SI*1), Z2
+	VANDPS        Z0, Z1, Z3
+	VANDPS        Z0, Z2, Z2
+	VCVTPS2PD     Y3, Z5
+	VCVTPS2PD     Y2, Z6
+	VDIVPD        Z6, Z5, Z7
+	VRNDSCALEPD   $0x0b, Z7, Z7
+	VFNMADD231PD  Z6, Z7, Z5
+	VXORPD        Z8, Z8, Z8
+	VADDPD        Z6, Z5, Z6
+	VMOVUPD       doubles<>+192(SB), Z9
+	VCMPPD        $0x01, Z8, Z5, K1
+	VMOVAPD       Z6, K1, Z5
+	VCMPPD        $0x05, Z9, Z7, K1
+	VMOVUPD       doubles<>+2688(SB), K1, Z5
+	VCVTPD2PS     Z5, Y4
+	VEXTRACTF64X4 $0x01, Z3, Y3
+	VCVTPS2PD     Y3, Z3
+	VEXTRACTF64X4 $0x01, Z2, Y2
 	VCVTPS2PD     Y2, Z2
-	VEXTRACTF64X4 $0x01, Z1, Y1
-	VCVTPS2PD     Y1, Z1
-	VPADDQ        doubles<>+128(SB), Z2, Z3
-	VPSRLQ        $0x34, Z3, Z4
-	VORPD         doubles<>+192(SB), Z4, Z4
-	VSUBPD        doubles<>+1920(SB), Z4, Z4
-	VANDPD        doubles<>+0(SB), Z3, Z3
-	VPSUBQ        Z3, Z2, Z2
-	VPADDQ        doubles<>+64(SB), Z2, Z2
-	VADDPD        doubles<>+64(SB), Z2, Z3
-	VSUBPD        doubles<>+64(SB), Z2, Z2
-	VDIVPD        Z3, Z2, Z3
-	VMULPD        Z3, Z3, Z2
-	VMOVUPD       doubles<>+384(SB), Z5
-	VFMADD213PD   doubles<>+448(SB), Z2, Z5
-	VFMADD213PD   doubles<>+512(SB), Z2, Z5
-	VFMADD213PD   doubles<>+576(SB), Z2, Z5
-	VFMADD213PD   doubles<>+640(SB), Z2, Z5
-	VFMADD213PD   doubles<>+704(SB), Z2, Z5
-	VFMADD213PD   Z4, Z3, Z5
-	VMULPD        Z1, Z5, Z5
-	VMINPD        doubles<>+2112(SB), Z5, Z5
-	VMAXPD        doubles<>+2176(SB), Z5, Z5
-	VADDPD        doubles<>+1984(SB), Z5, Z1
-	VSUBPD        doubles<>+1984(SB), Z1, Z2
-	VSUBPD        Z2, Z5, Z5
-	VMOVUPD       doubles<>+768(SB), Z2
-	VFMADD213PD   doubles<>+832(SB), Z5, Z2
-	VFMADD213PD   doubles<>+896(SB), Z5, Z2
-	VFMADD213PD   doubles<>+960(SB), Z5, Z2
-	VFMADD213PD   doubles<>+1024(SB), Z5, Z2
-	VFMADD213PD   doubles<>+1088(SB), Z5, Z2
-	VFMADD213PD   doubles<>+1152(SB), Z5, Z2
-	VFMADD213PD   doubles<>+1216(SB), Z5, Z2
-	VPSLLQ        $0x34, Z1, Z1
-	VPADDQ        Z1, Z2, Z2
-	VCVTPD2PS     Z2, Y1
-	VINSERTF64X4  $0x01, Y1, Z6, Z1
-	VXORPS        Z2, Z2, Z2
-	VCMPPS        $0x00, Z2, Z0, K2
-	VMOVAPS       Z2, K2, Z1
-	VMOVUPS       Z1, K1, (CX)(SI*1)
+	VDIVPD        Z2, Z3, Z5
+	VRNDSCALEPD   $0x0b, Z5, Z5
+	VFNMADD231PD  Z2, Z5, Z3
+	VXORPD        Z6, Z6, Z6
+	VADDPD        Z2, Z3, Z2
+	VMOVUPD       doubles<>+192(SB), Z7
+	VCMPPD        $0x01, Z6, Z3, K1
+	VMOVAPD       Z2, K1, Z3
+	VCMPPD        $0x05, Z7, Z5, K1
+	VMOVUPD       doubles<>+2688(SB), K1, Z3
+	VCVTPD2PS     Z3, Y2
+	VINSERTF64X4  $0x01, Y2, Z4, Z2
+	VANDNPS       Z1, Z0, Z1
+	VORPS         Z1, Z2, Z2
+	VMOVUPS       Z2, (CX)(SI*1)
+	ADDQ          $+64, SI
+	SUBQ          $0x10, AX
+	JGE           loop
+
+rest:
+	ADDQ          $+16, AX
+	JZ            done
+	MOVQ          $-1, DI
+	BZHIQ         AX, DI, DI
+	KMOVW         DI, K1
+	VMOVUPS.Z     (DX)(SI*1), K1, Z1
+	VMOVUPS.Z     (BX)(SI*1), K1, Z2
+	VANDPS        Z0, Z1, Z3
+	VANDPS        Z0, Z2, Z2
+	VCVTPS2PD     Y3, Z5
+	VCVTPS2PD     Y2, Z6
+	VDIVPD        Z6, Z5, Z7
+	VRNDSCALEPD   $0x0b, Z7, Z7
+	VFNMADD231PD  Z6, Z7, Z5
+	VXORPD        Z8, Z8, Z8
+	VADDPD        Z6, Z5, Z6
+	VMOVUPD       doubles<>+192(SB), Z9
+	VCMPPD        $0x01, Z8, Z5, K2
+	VMOVAPD       Z6, K2, Z5
+	VCMPPD        $0x05, Z9, Z7, K2
+	VMOVUPD       doubles<>+2688(SB), K2, Z5
+	VCVTPD2PS     Z5, Y4
+	VEXTRACTF64X4 $0x01, Z3, Y3
+	VCVTPS2PD     Y3, Z3
+	VEXTRACTF64X4 $0x01, Z2, Y2
+	VCVTPS2PD     Y2, Z2
+	VDIVPD        Z2, Z3, Z5
+	VRNDSCALEPD   $0x0b, Z5, Z5
+	VFNMADD231PD  Z2, Z5, Z3
+	VXORPD        Z6, Z6, Z6
+	VADDPD        Z2, Z3, Z2
+	VMOVUPD       doubles<>+192(SB), Z7
+	VCMPPD        $0x01, Z6, Z3, K2
+	VMOVAPD       Z2, K2, Z3
+	VCMPPD        $0x05, Z7, Z5, K2
+	VMOVUPD       doubles<>+2688(SB), K2, Z3
+	VCVTPD2PS     Z3, Y2
+	VINSERTF64X4  $0x01, Y2, Z4, Z2
+	VANDNPS       Z1, Z0, Z0
+	VORPS         Z0, Z2, Z2
+	VMOVUPS       Z2, K1, (CX)(SI*1)
 
 done:
 	VZEROUPPER
@@ -9423,6 +13547,373 @@ rest:
 	VMOVUPS   Z1, K1, (CX)(DI*1)
 
 done:
+	VZEROUPPER
+	RET
+
+// func byteFloats_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·byteFloats_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVZXBD (CX), Z0
+	VCVTDQ2PS Z0, Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+16, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int8Floats_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int8Floats_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXBD (CX), Z0
+	VCVTDQ2PS Z0, Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+16, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func uint16Floats_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·uint16Floats_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVZXWD (CX), Z0
+	VCVTDQ2PS Z0, Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int16Floats_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int16Floats_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXWD (CX), Z0
+	VCVTDQ2PS Z0, Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int32Floats_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int32Floats_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTDQ2PS (CX), Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+64, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func byteInt32s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·byteInt32s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVZXBD (CX), Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+16, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int8Int32s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int8Int32s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXBD (CX), Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+16, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func uint16Int32s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·uint16Int32s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVZXWD (CX), Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int16Int32s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int16Int32s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXWD (CX), Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func floatInt32s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·floatInt32s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTTPS2DQ (CX), Z0
+	VMOVUPS    Z0, (AX)
+	ADDQ       $+64, CX
+	ADDQ       $+64, AX
+	DECQ       DX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func floatDoubles_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·floatDoubles_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTPS2PD (CX), Z0
+	VCVTPS2PD 32(CX), Z1
+	VMOVUPS   Z0, (AX)
+	VMOVUPS   Z1, 64(AX)
+	ADDQ      $+64, CX
+	ADDQ      $+128, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int32Doubles_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int32Doubles_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTDQ2PD (CX), Z0
+	VCVTDQ2PD 32(CX), Z1
+	VMOVUPS   Z0, (AX)
+	VMOVUPS   Z1, 64(AX)
+	ADDQ      $+64, CX
+	ADDQ      $+128, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int32Int64s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int32Int64s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXDQ (CX), Z0
+	VPMOVSXDQ 32(CX), Z1
+	VMOVUPS   Z0, (AX)
+	VMOVUPS   Z1, 64(AX)
+	ADDQ      $+64, CX
+	ADDQ      $+128, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int32Int8s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int32Int8s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VMOVUPS (CX), Z0
+	VPMOVDB Z0, X0
+	VMOVUPS X0, (AX)
+	ADDQ    $+64, CX
+	ADDQ    $+16, AX
+	DECQ    DX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
+// func int32Int16s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int32Int16s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VMOVUPS (CX), Z0
+	VPMOVDW Z0, Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $+64, CX
+	ADDQ    $+32, AX
+	DECQ    DX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
+// func doubleFloats_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·doubleFloats_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTPD2PS (CX), Y0
+	VCVTPD2PS 64(CX), Y1
+	VMOVUPS   Y0, (AX)
+	VMOVUPS   Y1, 32(AX)
+	ADDQ      $+128, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func doubleInt32s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·doubleInt32s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTTPD2DQ (CX), Y0
+	VCVTTPD2DQ 64(CX), Y1
+	VMOVUPS    Y0, (AX)
+	VMOVUPS    Y1, 32(AX)
+	ADDQ       $+128, CX
+	ADDQ       $+64, AX
+	DECQ       DX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func int64Int32s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int64Int32s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VMOVUPS (CX), Z0
+	VPMOVQD Z0, Y0
+	VMOVUPS 64(CX), Z1
+	VPMOVQD Z1, Y1
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    $+128, CX
+	ADDQ    $+64, AX
+	DECQ    DX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
+// func int32Bools_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int32Bools_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPTERNLOGD $0xff, Z0, Z0, Z0
+	VPSRLD     $0x1f, Z0, Z0
+	VPMINUD    (CX), Z0, Z0
+	VPMOVDB    Z0, X1
+	VMOVUPS    X1, (AX)
+	ADDQ       $+64, CX
+	ADDQ       $+16, AX
+	DECQ       DX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func floatBools_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·floatBools_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VXORPS   Z0, Z0, Z0
+	VCMPPS   $0x04, (CX), Z0, K1
+	VPMOVM2D K1, Z0
+	VPSRLD   $0x1f, Z0, Z0
+	VPMOVDB  Z0, X0
+	VMOVUPS  X0, (AX)
+	ADDQ     $+64, CX
+	ADDQ     $+16, AX
+	DECQ     DX
+	JNZ      loop
 	VZEROUPPER
 	RET
 

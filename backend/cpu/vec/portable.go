@@ -78,6 +78,13 @@ var portable = kernels{
 		}
 		return s
 	},
+	largest: func(x []float32) float32 {
+		s := float32(0)
+		for _, v := range x {
+			s = max(s, -v, v)
+		}
+		return s
+	},
 	expSum: func(y, x []float32, shift float32) float32 {
 		return lanes(len(y), func(i int) float32 {
 			y[i] = exp(x[i] - shift)
@@ -106,6 +113,43 @@ var portable = kernels{
 	log:         each(in64(math.Log)),
 	sin:         each(in64(math.Sin)),
 	cos:         each(in64(math.Cos)),
+	tan:         each(in64(math.Tan)),
+	asin:        each(in64(math.Asin)),
+	acos:        each(in64(math.Acos)),
+	atan:        each(in64(math.Atan)),
+	sinh:        each(in64(math.Sinh)),
+	cosh:        each(in64(math.Cosh)),
+	asinh:       each(in64(math.Asinh)),
+	acosh:       each(in64(math.Acosh)),
+	atanh:       each(in64(math.Atanh)),
+	sign: each(func(x float32) float32 {
+		switch {
+		case x > 0:
+			return 1
+		case x < 0:
+			return -1
+		}
+		return x
+	}),
+	shrink: func(y, x []float32, least, bias float32) {
+		for i, v := range x[:len(y)] {
+			switch {
+			case v < -least:
+				y[i] = v + bias
+			case v > least:
+				y[i] = v - bias
+			default:
+				y[i] = 0
+			}
+		}
+	},
+	threshold: func(y, x []float32, least float32) {
+		for i, v := range x[:len(y)] {
+			if y[i] = 0; v > least {
+				y[i] = v
+			}
+		}
+	},
 	elu: func(y, x []float32, slope, scale, gain float32) {
 		for i, v := range x[:len(y)] {
 			if v < 0 {
@@ -140,6 +184,11 @@ var portable = kernels{
 	pow: func(y, a, b []float32) {
 		for i := range y {
 			y[i] = float32(math.Pow(float64(a[i]), float64(b[i])))
+		}
+	},
+	fmod: func(y, a, b []float32) {
+		for i := range y {
+			y[i] = remainder(a[i], b[i])
 		}
 	},
 	equal:       holds(func(a, b float32) bool { return a == b }),
@@ -218,6 +267,9 @@ func silu(x float32) float32 { return x * sigmoid(x) }
 func gelu(x float32) float32 { return float32(float64(x) / 2 * math.Erfc(-float64(x)/math.Sqrt2)) }
 
 func hardSwish(x float32) float32 { return x * clamp(x/6+0.5, 0, 1) }
+
+// remainder is that of the division of a by b, with the sign of a.
+func remainder(a, b float32) float32 { return float32(math.Mod(float64(a), float64(b))) }
 
 // softplus is log(1+exp(x)), without overflow.
 func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }

@@ -342,6 +342,134 @@ func sin_avx2(y []float32, x []float32)
 //go:noescape
 func cos_avx2(y []float32, x []float32)
 
+// largest_avx2 is
+//
+//	s := float32(0)
+//	for i := range x {
+//		s = max(s, abs(x[i]))
+//	}
+//	return s
+//
+//go:noescape
+func largest_avx2(x []float32) float32
+
+// tan_avx2 is
+//
+//	for i := range y {
+//		y[i] = tan(x[i])
+//	}
+//
+//go:noescape
+func tan_avx2(y []float32, x []float32)
+
+// asin_avx2 is
+//
+//	for i := range y {
+//		y[i] = asin(x[i])
+//	}
+//
+//go:noescape
+func asin_avx2(y []float32, x []float32)
+
+// acos_avx2 is
+//
+//	for i := range y {
+//		y[i] = acos(x[i])
+//	}
+//
+//go:noescape
+func acos_avx2(y []float32, x []float32)
+
+// atan_avx2 is
+//
+//	for i := range y {
+//		y[i] = atan(x[i])
+//	}
+//
+//go:noescape
+func atan_avx2(y []float32, x []float32)
+
+// sinh_avx2 is
+//
+//	for i := range y {
+//		y[i] = sinh(x[i])
+//	}
+//
+//go:noescape
+func sinh_avx2(y []float32, x []float32)
+
+// cosh_avx2 is
+//
+//	for i := range y {
+//		y[i] = cosh(x[i])
+//	}
+//
+//go:noescape
+func cosh_avx2(y []float32, x []float32)
+
+// asinh_avx2 is
+//
+//	for i := range y {
+//		y[i] = asinh(x[i])
+//	}
+//
+//go:noescape
+func asinh_avx2(y []float32, x []float32)
+
+// acosh_avx2 is
+//
+//	for i := range y {
+//		y[i] = acosh(x[i])
+//	}
+//
+//go:noescape
+func acosh_avx2(y []float32, x []float32)
+
+// atanh_avx2 is
+//
+//	for i := range y {
+//		y[i] = atanh(x[i])
+//	}
+//
+//go:noescape
+func atanh_avx2(y []float32, x []float32)
+
+// sign_avx2 is
+//
+//	for i := range y {
+//		y[i] = sign(x[i])
+//	}
+//
+//go:noescape
+func sign_avx2(y []float32, x []float32)
+
+// threshold_avx2 is
+//
+//	for i := range y {
+//		y[i] = 0
+//		if x[i] > least {
+//			y[i] = x[i]
+//		}
+//	}
+//
+//go:noescape
+func threshold_avx2(y []float32, x []float32, least float32)
+
+// shrink_avx2 is
+//
+//	for i := range y {
+//		y[i] = 0
+//		if x[i] > least {
+//			y[i] = x[i] - bias
+//		}
+//		if x[i] < -least {
+//			y[i] = x[i] + bias
+//		}
+//	}
+//
+//go:noescape
+func shrink_avx2(y []float32, x []float32, least float32, bias float32)
+
 // swish_avx2 is
 //
 //	for i := range y {
@@ -396,6 +524,15 @@ func elu_avx2(y []float32, x []float32, slope float32, scale float32, gain float
 //go:noescape
 func pow_avx2(y []float32, a []float32, b []float32)
 
+// fmod_avx2 is
+//
+//	for i := range y {
+//		y[i] = fmod(a[i], b[i])
+//	}
+//
+//go:noescape
+func fmod_avx2(y []float32, a []float32, b []float32)
+
 // equal_avx2 is
 //
 //	for i := range y {
@@ -443,6 +580,186 @@ func lessOrEqual_avx2(y []float32, a []float32, b []float32)
 //
 //go:noescape
 func where_avx2(y []float32, which []float32, a []float32, b []float32)
+
+// byteFloats_avx2 is what follows, of elements of 1 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func byteFloats_avx2(y *byte, x *byte, vectors int)
+
+// int8Floats_avx2 is what follows, of elements of 1 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func int8Floats_avx2(y *byte, x *byte, vectors int)
+
+// uint16Floats_avx2 is what follows, of elements of 2 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func uint16Floats_avx2(y *byte, x *byte, vectors int)
+
+// int16Floats_avx2 is what follows, of elements of 2 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func int16Floats_avx2(y *byte, x *byte, vectors int)
+
+// int32Floats_avx2 is what follows, of elements of 4 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func int32Floats_avx2(y *byte, x *byte, vectors int)
+
+// byteInt32s_avx2 is what follows, of elements of 1 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func byteInt32s_avx2(y *byte, x *byte, vectors int)
+
+// int8Int32s_avx2 is what follows, of elements of 1 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func int8Int32s_avx2(y *byte, x *byte, vectors int)
+
+// uint16Int32s_avx2 is what follows, of elements of 2 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func uint16Int32s_avx2(y *byte, x *byte, vectors int)
+
+// int16Int32s_avx2 is what follows, of elements of 2 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func int16Int32s_avx2(y *byte, x *byte, vectors int)
+
+// floatInt32s_avx2 is what follows, of elements of 4 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func floatInt32s_avx2(y *byte, x *byte, vectors int)
+
+// floatDoubles_avx2 is what follows, of elements of 4 and 8 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = float64(x[i])
+//	}
+//
+//go:noescape
+func floatDoubles_avx2(y *byte, x *byte, vectors int)
+
+// int32Doubles_avx2 is what follows, of elements of 4 and 8 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = float64(x[i])
+//	}
+//
+//go:noescape
+func int32Doubles_avx2(y *byte, x *byte, vectors int)
+
+// int32Int64s_avx2 is what follows, of elements of 4 and 8 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int64(x[i])
+//	}
+//
+//go:noescape
+func int32Int64s_avx2(y *byte, x *byte, vectors int)
+
+// int32Int8s_avx2 is what follows, of elements of 4 and 1 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int8(x[i])
+//	}
+//
+//go:noescape
+func int32Int8s_avx2(y *byte, x *byte, vectors int)
+
+// int32Int16s_avx2 is what follows, of elements of 4 and 2 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int16(x[i])
+//	}
+//
+//go:noescape
+func int32Int16s_avx2(y *byte, x *byte, vectors int)
+
+// doubleFloats_avx2 is what follows, of elements of 8 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func doubleFloats_avx2(y *byte, x *byte, vectors int)
+
+// doubleInt32s_avx2 is what follows, of elements of 8 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func doubleInt32s_avx2(y *byte, x *byte, vectors int)
+
+// int64Int32s_avx2 is what follows, of elements of 8 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func int64Int32s_avx2(y *byte, x *byte, vectors int)
+
+// int32Bools_avx2 is what follows, of elements of 4 and 1 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = x[i] != 0
+//	}
+//
+//go:noescape
+func int32Bools_avx2(y *byte, x *byte, vectors int)
+
+// floatBools_avx2 is what follows, of elements of 4 and 1 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = x[i] != 0
+//	}
+//
+//go:noescape
+func floatBools_avx2(y *byte, x *byte, vectors int)
 
 // taps_avx2 is
 //
@@ -829,6 +1146,134 @@ func sin_avx512(y []float32, x []float32)
 //go:noescape
 func cos_avx512(y []float32, x []float32)
 
+// largest_avx512 is
+//
+//	s := float32(0)
+//	for i := range x {
+//		s = max(s, abs(x[i]))
+//	}
+//	return s
+//
+//go:noescape
+func largest_avx512(x []float32) float32
+
+// tan_avx512 is
+//
+//	for i := range y {
+//		y[i] = tan(x[i])
+//	}
+//
+//go:noescape
+func tan_avx512(y []float32, x []float32)
+
+// asin_avx512 is
+//
+//	for i := range y {
+//		y[i] = asin(x[i])
+//	}
+//
+//go:noescape
+func asin_avx512(y []float32, x []float32)
+
+// acos_avx512 is
+//
+//	for i := range y {
+//		y[i] = acos(x[i])
+//	}
+//
+//go:noescape
+func acos_avx512(y []float32, x []float32)
+
+// atan_avx512 is
+//
+//	for i := range y {
+//		y[i] = atan(x[i])
+//	}
+//
+//go:noescape
+func atan_avx512(y []float32, x []float32)
+
+// sinh_avx512 is
+//
+//	for i := range y {
+//		y[i] = sinh(x[i])
+//	}
+//
+//go:noescape
+func sinh_avx512(y []float32, x []float32)
+
+// cosh_avx512 is
+//
+//	for i := range y {
+//		y[i] = cosh(x[i])
+//	}
+//
+//go:noescape
+func cosh_avx512(y []float32, x []float32)
+
+// asinh_avx512 is
+//
+//	for i := range y {
+//		y[i] = asinh(x[i])
+//	}
+//
+//go:noescape
+func asinh_avx512(y []float32, x []float32)
+
+// acosh_avx512 is
+//
+//	for i := range y {
+//		y[i] = acosh(x[i])
+//	}
+//
+//go:noescape
+func acosh_avx512(y []float32, x []float32)
+
+// atanh_avx512 is
+//
+//	for i := range y {
+//		y[i] = atanh(x[i])
+//	}
+//
+//go:noescape
+func atanh_avx512(y []float32, x []float32)
+
+// sign_avx512 is
+//
+//	for i := range y {
+//		y[i] = sign(x[i])
+//	}
+//
+//go:noescape
+func sign_avx512(y []float32, x []float32)
+
+// threshold_avx512 is
+//
+//	for i := range y {
+//		y[i] = 0
+//		if x[i] > least {
+//			y[i] = x[i]
+//		}
+//	}
+//
+//go:noescape
+func threshold_avx512(y []float32, x []float32, least float32)
+
+// shrink_avx512 is
+//
+//	for i := range y {
+//		y[i] = 0
+//		if x[i] > least {
+//			y[i] = x[i] - bias
+//		}
+//		if x[i] < -least {
+//			y[i] = x[i] + bias
+//		}
+//	}
+//
+//go:noescape
+func shrink_avx512(y []float32, x []float32, least float32, bias float32)
+
 // swish_avx512 is
 //
 //	for i := range y {
@@ -883,6 +1328,15 @@ func elu_avx512(y []float32, x []float32, slope float32, scale float32, gain flo
 //go:noescape
 func pow_avx512(y []float32, a []float32, b []float32)
 
+// fmod_avx512 is
+//
+//	for i := range y {
+//		y[i] = fmod(a[i], b[i])
+//	}
+//
+//go:noescape
+func fmod_avx512(y []float32, a []float32, b []float32)
+
 // equal_avx512 is
 //
 //	for i := range y {
@@ -930,6 +1384,186 @@ func lessOrEqual_avx512(y []float32, a []float32, b []float32)
 //
 //go:noescape
 func where_avx512(y []float32, which []float32, a []float32, b []float32)
+
+// byteFloats_avx512 is what follows, of elements of 1 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func byteFloats_avx512(y *byte, x *byte, vectors int)
+
+// int8Floats_avx512 is what follows, of elements of 1 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func int8Floats_avx512(y *byte, x *byte, vectors int)
+
+// uint16Floats_avx512 is what follows, of elements of 2 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func uint16Floats_avx512(y *byte, x *byte, vectors int)
+
+// int16Floats_avx512 is what follows, of elements of 2 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func int16Floats_avx512(y *byte, x *byte, vectors int)
+
+// int32Floats_avx512 is what follows, of elements of 4 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func int32Floats_avx512(y *byte, x *byte, vectors int)
+
+// byteInt32s_avx512 is what follows, of elements of 1 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func byteInt32s_avx512(y *byte, x *byte, vectors int)
+
+// int8Int32s_avx512 is what follows, of elements of 1 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func int8Int32s_avx512(y *byte, x *byte, vectors int)
+
+// uint16Int32s_avx512 is what follows, of elements of 2 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func uint16Int32s_avx512(y *byte, x *byte, vectors int)
+
+// int16Int32s_avx512 is what follows, of elements of 2 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func int16Int32s_avx512(y *byte, x *byte, vectors int)
+
+// floatInt32s_avx512 is what follows, of elements of 4 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func floatInt32s_avx512(y *byte, x *byte, vectors int)
+
+// floatDoubles_avx512 is what follows, of elements of 4 and 8 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = float64(x[i])
+//	}
+//
+//go:noescape
+func floatDoubles_avx512(y *byte, x *byte, vectors int)
+
+// int32Doubles_avx512 is what follows, of elements of 4 and 8 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = float64(x[i])
+//	}
+//
+//go:noescape
+func int32Doubles_avx512(y *byte, x *byte, vectors int)
+
+// int32Int64s_avx512 is what follows, of elements of 4 and 8 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int64(x[i])
+//	}
+//
+//go:noescape
+func int32Int64s_avx512(y *byte, x *byte, vectors int)
+
+// int32Int8s_avx512 is what follows, of elements of 4 and 1 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int8(x[i])
+//	}
+//
+//go:noescape
+func int32Int8s_avx512(y *byte, x *byte, vectors int)
+
+// int32Int16s_avx512 is what follows, of elements of 4 and 2 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int16(x[i])
+//	}
+//
+//go:noescape
+func int32Int16s_avx512(y *byte, x *byte, vectors int)
+
+// doubleFloats_avx512 is what follows, of elements of 8 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func doubleFloats_avx512(y *byte, x *byte, vectors int)
+
+// doubleInt32s_avx512 is what follows, of elements of 8 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func doubleInt32s_avx512(y *byte, x *byte, vectors int)
+
+// int64Int32s_avx512 is what follows, of elements of 8 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func int64Int32s_avx512(y *byte, x *byte, vectors int)
+
+// int32Bools_avx512 is what follows, of elements of 4 and 1 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = x[i] != 0
+//	}
+//
+//go:noescape
+func int32Bools_avx512(y *byte, x *byte, vectors int)
+
+// floatBools_avx512 is what follows, of elements of 4 and 1 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = x[i] != 0
+//	}
+//
+//go:noescape
+func floatBools_avx512(y *byte, x *byte, vectors int)
 
 // taps_avx512 is
 //

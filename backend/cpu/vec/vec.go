@@ -1,6 +1,6 @@
 // Package vec computes on rows of float32: elementwise arithmetic, activations,
 // reductions, sums of shifted rows and transposition, for the operators beside
-// the matrix products. It imports internal/isa only.
+// the matrix products; and it converts rows of numbers to other types. It imports internal/isa only.
 //
 // A function's result goes to its first argument, whose length is that of the
 // row; the others are at least as long (a panic says otherwise) and may be the
@@ -31,12 +31,14 @@ type kernels struct {
 
 	add, sub, mul, div binary
 	larger, smaller    binary
+	shrink             func(y, x []float32, least, bias float32)
 	affine             func(y, x []float32, scale, bias, lo, hi float32)
 	addClip            func(y, a, b []float32, bias, lo, hi float32)
 	axpy               func(y, x []float32, a float32)
 	normalize          func(y, x, gamma, beta []float32, mean, inv float32)
 
 	sum, maximum, minimum reduction
+	largest               reduction
 	dot                   func(a, b []float32) float32
 	sumSquares            func(x []float32, mean float32) float32
 	expSum                func(y, x []float32, shift float32) float32
@@ -44,10 +46,16 @@ type kernels struct {
 	exp, sigmoid, tanh, silu, gelu, geluTanh, hardSwish unary
 
 	sqrt, reciprocal, abs, floor, ceil, roundToEven, softsign, softplus, mish, erf, log, sin, cos unary
+	tan, asin, acos, atan, sinh, cosh, asinh, acosh, atanh, sign                                  unary
 	elu                                                                                           func(y, x []float32, slope, scale, gain float32)
-	swish, leaky                                                                                  func(y, x []float32, factor float32)
-	leak, pow, equal, less, lessOrEqual                                                           binary
+	swish, leaky, threshold                                                                       func(y, x []float32, factor float32)
+	leak, pow, fmod, equal, less, lessOrEqual                                                     binary
 	where                                                                                         func(y, which, a, b []float32)
+
+	// Conversions of so many elements times the number of vectors; those that are missing are plain loops.
+	lanes                  int
+	floatBools, int32Bools converter
+	conversions            map[conversion]converter
 
 	taps    func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool)
 	tapRows func(y, res []float32, yrow, n int, x []float32, xrow int, shift []int, height int, w []float32, bias, lo, hi float32)
@@ -259,11 +267,35 @@ func Log(y, x []float32) { same(y, x); best.log(y, x) }
 func Sin(y, x []float32) { circular(y, x, best.sin, math.Sin) }
 func Cos(y, x []float32) { circular(y, x, best.cos, math.Cos) }
 
+// Tan computes tangents, with a relative error of at most 1e-7.
+func Tan(y, x []float32) { circular(y, x, best.tan, math.Tan) }
+
+// Asin, Acos and Atan compute angles, with a relative error of at most 1e-6.
+func Asin(y, x []float32) { same(y, x); best.asin(y, x) }
+func Acos(y, x []float32) { same(y, x); best.acos(y, x) }
+func Atan(y, x []float32) { same(y, x); best.atan(y, x) }
+
+// Sinh and Cosh compute hyperbolic functions, Asinh, Acosh and Atanh their inverses, with a relative error of at most 3e-7.
+func Sinh(y, x []float32)  { same(y, x); best.sinh(y, x) }
+func Cosh(y, x []float32)  { same(y, x); best.cosh(y, x) }
+func Asinh(y, x []float32) { same(y, x); best.asinh(y, x) }
+func Acosh(y, x []float32) { same(y, x); best.acosh(y, x) }
+func Atanh(y, x []float32) { same(y, x); best.atanh(y, x) }
+
+// Sign computes 1 or -1 with the sign of x, or x where that is zero or NaN.
+func Sign(y, x []float32) { same(y, x); best.sign(y, x) }
+
+// Threshold computes y = x where x > least, else 0.
+func Threshold(y, x []float32, least float32) { same(y, x); best.threshold(y, x, least) }
+
+// Shrink computes y = x - bias where x > least, x + bias where x < -least, else 0.
+func Shrink(y, x []float32, least, bias float32) { same(y, x); best.shrink(y, x, least, bias) }
+
 // circular computes f in vectors where no element is so large that its quarter of the circle needs more digits.
 func circular(y, x []float32, f unary, scalar func(float64) float64) {
 	same(y, x)
 	const most = 1 << 30
-	if lo, hi, ok := Range(x[:len(y)]); !ok || lo < -most || hi > most {
+	if !(Largest(x[:len(y)]) <= most) {
 		f = each(in64(scalar))
 	}
 	f(y, x)
@@ -288,13 +320,24 @@ func Leaky(y, x []float32, slope float32) { same(y, x); best.leaky(y, x, slope) 
 func Pow(y, a, b []float32) {
 	same(y, a, b)
 	f := portable.pow
-	least, _, ok := Range(a[:len(y)])
-	low, high, finite := Range(b[:len(y)])
-	// An odd power of a zero has its sign.
-	if ok && finite && (least > 0 || least == 0 && 0 < low && low == high && math.Mod(float64(low), 2) != 1) {
+	if Largest(a[:len(y)]) < inf && Largest(b[:len(y)]) < inf {
 		f = best.pow
 	}
 	f(y, a, b)
+}
+
+// Fmod computes the remainder y = math.Mod(a, b). y must not be a or b.
+func Fmod(y, a, b []float32) {
+	same(y, a, b)
+	best.fmod(y, a, b)
+	if Largest(y) < inf {
+		return
+	}
+	for i, v := range y { // more digits than the kernel knows
+		if v != v {
+			y[i] = remainder(a[i], b[i])
+		}
+	}
 }
 
 // Equal, Less and LessOrEqual give 1 where a is so to b, else 0.
@@ -307,6 +350,9 @@ func Where(y, which, a, b []float32) { same(y, which, a, b); best.where(y, which
 
 // Sum returns the sum of x.
 func Sum(x []float32) float32 { return best.sum(x) }
+
+// Largest returns the largest magnitude in x, NaN where there is one, 0 of none.
+func Largest(x []float32) float32 { return best.largest(x) }
 
 // Range returns the least and the largest element of x; ok is false where they may not be, as the
 // sum of x is not finite: an element is not, or others add up to an infinity.

@@ -32,6 +32,8 @@ func row(n, off int, f func() float32) []float32 {
 
 const guard = -12345
 
+var negativeZero = float32(math.Copysign(0, -1))
+
 // guarded fails if the elements behind a row changed.
 func guarded(t *testing.T, y []float32) {
 	t.Helper()
@@ -176,6 +178,28 @@ var activations = []struct {
 		inf: math.Inf(1), -inf: math.NaN(), 1e-44: math.Log(float64(float32(1e-44))), 3e38: math.Log(float64(float32(3e38)))}},
 	{"sin", func(k *kernels) unary { return k.sin }, math.Sin, -2000, 2000, 1e-7, -2000, 0, map[float32]float64{0: 0, 1e9: math.Sin(1e9), 1e-30: 1e-30}},
 	{"cos", func(k *kernels) unary { return k.cos }, math.Cos, -2000, 2000, 1e-7, -2000, 0, map[float32]float64{0: 1, 1e9: math.Cos(1e9)}},
+	{"tan", func(k *kernels) unary { return k.tan }, math.Tan, -2000, 2000, 1e-7, -2000, 0,
+		map[float32]float64{0: 0, 1e9: math.Tan(1e9), 1e-30: 1e-30, -1e-45: -1.401298464324817e-45}},
+	{"asin", func(k *kernels) unary { return k.asin }, math.Asin, -1.1, 1.1, 1e-6, -1.1, 0,
+		map[float32]float64{0: 0, 1: math.Pi / 2, -1: -math.Pi / 2, inf: math.NaN(), 1e-30: 1e-30, -1e-45: -1.401298464324817e-45}},
+	{"acos", func(k *kernels) unary { return k.acos }, math.Acos, -1.1, 1.1, 1e-6, -1.1, 0,
+		map[float32]float64{0: math.Pi / 2, 1: 0, -1: math.Pi, -inf: math.NaN(), 0.99999994: math.Acos(float64(float32(0.99999994)))}},
+	{"atan", func(k *kernels) unary { return k.atan }, math.Atan, -100, 100, 1e-6, -100, 0,
+		map[float32]float64{0: 0, inf: math.Pi / 2, -inf: -math.Pi / 2, 3e38: math.Pi / 2, 1e-30: 1e-30, -1e-45: -1.401298464324817e-45}},
+	{"sinh", func(k *kernels) unary { return k.sinh }, math.Sinh, -89, 89, 3e-7, -89, 0,
+		map[float32]float64{0: 0, 200: math.Inf(1), inf: math.Inf(1), -inf: math.Inf(-1), 1e-30: 1e-30, -1e-45: -1.401298464324817e-45}},
+	{"cosh", func(k *kernels) unary { return k.cosh }, math.Cosh, -89, 89, 3e-7, -89, 0,
+		map[float32]float64{0: 1, 200: math.Inf(1), inf: math.Inf(1), -inf: math.Inf(1)}},
+	{"asinh", func(k *kernels) unary { return k.asinh }, math.Asinh, -1e4, 1e4, 3e-7, -1e4, 0,
+		map[float32]float64{0: 0, inf: math.Inf(1), -inf: math.Inf(-1), 3e38: math.Asinh(float64(float32(3e38))), 1e-30: 1e-30, -1e-45: -1.401298464324817e-45}},
+	{"acosh", func(k *kernels) unary { return k.acosh }, math.Acosh, -1, 1e4, 3e-7, -1, 0,
+		map[float32]float64{1: 0, inf: math.Inf(1), -inf: math.NaN(), -5: math.NaN(), 3e38: math.Acosh(float64(float32(3e38))),
+			1.0000001: math.Acosh(float64(float32(1.0000001)))}},
+	{"atanh", func(k *kernels) unary { return k.atanh }, math.Atanh, -1.1, 1.1, 3e-7, -1.1, 0,
+		map[float32]float64{0: 0, 1: math.Inf(1), -1: math.Inf(-1), inf: math.NaN(), 1e-30: 1e-30, -1e-45: -1.401298464324817e-45,
+			0.99999994: math.Atanh(float64(float32(0.99999994)))}},
+	{"sign", func(k *kernels) unary { return k.sign }, func(x float64) float64 { return min(max(x*0x1p160, -1), 1) }, -30, 30, 0, -30, 0,
+		map[float32]float64{0: 0, inf: 1, -inf: -1, 1e-45: 1}},
 	{"elu", func(k *kernels) unary { return func(y, x []float32) { k.elu(y, x, 0.5, 1.5, 2) } }, func(x float64) float64 {
 		if x < 0 {
 			return 1.5 * math.Expm1(x/2)
@@ -202,7 +226,8 @@ func TestNegativeZero(t *testing.T) {
 	eachISA(t, func(t *testing.T, k *kernels) {
 		for name, f := range map[string]unary{
 			"sqrt": k.sqrt, "floor": k.floor, "ceil": k.ceil, "roundToEven": k.roundToEven, "softsign": k.softsign, "erf": k.erf,
-			"sin": k.sin, "mish": k.mish,
+			"sin": k.sin, "mish": k.mish, "tan": k.tan, "asin": k.asin, "atan": k.atan, "sinh": k.sinh, "asinh": k.asinh, "atanh": k.atanh,
+			"sign":  k.sign,
 			"elu":   func(y, x []float32) { k.elu(y, x, 1, 1, 1) },
 			"leaky": func(y, x []float32) { k.leaky(y, x, 0.5) },
 			"leak":  func(y, x []float32) { k.leak(y, x, []float32{0.5}) },
@@ -232,6 +257,7 @@ func TestPairsOfAnyNumbers(t *testing.T) {
 	const seed = 9
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewSource(seed))
+	whole := func() float32 { return float32(rng.Intn(21) - 10) }
 	odd := []float32{0, float32(math.Copysign(0, -1)), 1, -1, inf, -inf, float32(math.NaN()), 1e-45, -1e-40, 3e38, 0.5, 2, 3}
 	any := func() float32 {
 		if rng.Intn(3) == 0 {
@@ -243,7 +269,7 @@ func TestPairsOfAnyNumbers(t *testing.T) {
 	defer func(k *kernels) { best = k }(best)
 	eachISA(t, func(t *testing.T, k *kernels) {
 		best = k
-		for _, n := range lengths {
+		for _, n := range slices.Repeat(lengths, 4) {
 			draw := any
 			if rng.Intn(2) == 0 {
 				draw = positive
@@ -254,6 +280,12 @@ func TestPairsOfAnyNumbers(t *testing.T) {
 					b[i] = float32(rng.NormFloat64() * 5)
 				}
 			}
+			if n%4 == 0 { // powers of what is negative, too
+				for i := range b {
+					b[i] = []float32{b[i], whole(), whole() / 2, 1 << 24, 1<<23 + 1}[rng.Intn(5)]
+					a[i] = []float32{whole() / 4, float32(rng.NormFloat64()), negativeZero}[rng.Intn(3)]
+				}
+			}
 			for name, f := range map[string][2]func(y []float32){
 				"equal":       {func(y []float32) { Equal(y, a, b) }, func(y []float32) { portable.equal(y, a, b) }},
 				"less":        {func(y []float32) { Less(y, a, b) }, func(y []float32) { portable.less(y, a, b) }},
@@ -261,6 +293,9 @@ func TestPairsOfAnyNumbers(t *testing.T) {
 				"leak":        {func(y []float32) { Leak(y, a, b) }, func(y []float32) { portable.leak(y, a, b) }},
 				"where":       {func(y []float32) { Where(y, a, b, c) }, func(y []float32) { portable.where(y, a, b, c) }},
 				"pow":         {func(y []float32) { Pow(y, a, b) }, func(y []float32) { portable.pow(y, a, b) }},
+				"fmod":        {func(y []float32) { Fmod(y, a, b) }, func(y []float32) { portable.fmod(y, a, b) }},
+				"shrink":      {func(y []float32) { Shrink(y, a, 0.5, 0.25) }, func(y []float32) { portable.shrink(y, a, 0.5, 0.25) }},
+				"threshold":   {func(y []float32) { Threshold(y, a, 0.5) }, func(y []float32) { portable.threshold(y, a, 0.5) }},
 				"sin":         {func(y []float32) { Sin(y, a) }, func(y []float32) { portable.sin(y, a) }},
 			} {
 				y, want := row(n, n%3, any), make([]float32, n)
@@ -269,6 +304,9 @@ func TestPairsOfAnyNumbers(t *testing.T) {
 				guarded(t, y)
 				for i, v := range y {
 					near := math.Nextafter32(want[i], inf) == v || math.Nextafter32(want[i], -inf) == v || math.Abs(float64(v-want[i])) < 1e-7 && name == "sin"
+					if math.Signbit(float64(v)) != math.Signbit(float64(want[i])) && v == v {
+						t.Fatalf("%s, length %d: of %v and %v is %v, want %v", name, n, a[i], b[i], v, want[i])
+					}
 					if v != want[i] && !(v != v && want[i] != want[i]) && !(near && (name == "pow" || name == "sin")) {
 						t.Fatalf("%s, length %d: of %v, %v and %v is %v, want %v", name, n, a[i], b[i], c[i], v, want[i])
 					}
@@ -358,9 +396,10 @@ func TestNaNStays(t *testing.T) {
 		for _, a := range activations {
 			ops[a.name] = a.f(k)
 		}
+		ops["largest"] = func(y, x []float32) { y[len(y)-1] = k.largest(x) }
 		for name, op := range ops {
 			for _, n := range []int{1, 16, 64} {
-				x := make([]float32, n)
+				x := slices.Repeat([]float32{1}, n) // of which each has a function
 				x[n-1] = nan
 				y := make([]float32, n)
 				op(y, x)
@@ -368,7 +407,7 @@ func TestNaNStays(t *testing.T) {
 					t.Errorf("%s turns NaN into %v", name, v)
 				}
 				if n > 1 && y[0] != y[0] {
-					t.Errorf("%s turns 0 into NaN", name)
+					t.Errorf("%s turns 1 into NaN", name)
 				}
 			}
 		}
@@ -407,6 +446,7 @@ func TestReductionsEqualReference(t *testing.T) {
 				{"sumSquares", k.sumSquares(x, mean), squares, 2 * tol * squares},
 				{"maximum", k.maximum(x), top, 0},
 				{"minimum", k.minimum(x), low, 0},
+				{"largest", k.largest(x), max(top, -low, 0), 0},
 				{"expSum", k.expSum(y, x, 2), exps, (tol + 1e-6) * exps},
 			} {
 				if !near(c.got, c.want, 0, c.tol) {
@@ -720,6 +760,86 @@ func BenchmarkRow(b *testing.B) {
 				}
 				b.ReportMetric(n*float64(b.N)/b.Elapsed().Seconds()/1e9, "Gelem/s")
 			})
+		}
+	}
+}
+
+// Conversions are what Go makes of each element, and write nothing behind the last.
+func TestConversions(t *testing.T) {
+	const seed = 10
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewSource(seed))
+	defer func(k *kernels) { best = k }(best)
+	eachISA(t, func(t *testing.T, k *kernels) {
+		best = k
+		converted[float32, uint8](t, rng)
+		converted[float32, int8](t, rng)
+		converted[float32, uint16](t, rng)
+		converted[float32, int16](t, rng)
+		converted[float32, int32](t, rng)
+		converted[float32, int64](t, rng)
+		converted[float32, float64](t, rng)
+		converted[float64, float32](t, rng)
+		converted[float64, int32](t, rng)
+		converted[int32, float64](t, rng)
+		converted[uint32, int8](t, rng)
+		converted[float64, int8](t, rng)
+		converted[int8, uint8](t, rng)
+		converted[uint8, uint64](t, rng)
+		converted[int16, uint32](t, rng)
+		converted[int64, int16](t, rng)
+		converted[uint64, uint16](t, rng)
+		converted[uint64, uint32](t, rng)
+		converted[uint32, int64](t, rng)
+		converted[int64, uint8](t, rng)
+		converted[int8, int32](t, rng)
+		converted[uint8, int32](t, rng)
+		converted[int16, int32](t, rng)
+		converted[uint16, int32](t, rng)
+		converted[int64, int32](t, rng)
+		converted[int32, int64](t, rng)
+		converted[int32, float32](t, rng)
+		for _, n := range lengths {
+			truths(t, row(n, n%5, func() float32 { return []float32{0, negativeZero, 1e-45, -2, float32(math.NaN())}[rng.Intn(5)] }))
+			ints, words := make([]int32, n), make([]int16, n)
+			for i := range ints {
+				ints[i], words[i] = 1<<rng.Intn(32)&rng.Int31(), 1<<rng.Intn(16)&int16(rng.Int31())
+			}
+			truths(t, ints)
+			truths(t, words)
+		}
+	})
+}
+
+func truths[X Number](t *testing.T, x []X) {
+	t.Helper()
+	n := len(x)
+	y := make([]bool, n+1)
+	y[n] = true
+	Bools(y[:n], x)
+	for i, v := range x {
+		if y[i] != (v != 0) || !y[n] {
+			t.Fatalf("length %d: of %v is %v, and behind the last %v", n, v, y[i], y[n])
+		}
+	}
+}
+
+// converted draws numbers up to the largest of their type, or of 31 bits.
+func converted[Y, X Number](t *testing.T, rng *rand.Rand) {
+	t.Helper()
+	for _, n := range lengths {
+		x, y := make([]X, n+3)[3:], make([]Y, n+1)
+		y[n] = 77
+		for i := range x {
+			if x[i] = X(rng.Int63() >> rng.Intn(63)); X(1)/2 != 0 { // floats
+				x[i] = X(float64(rng.Int31()-1<<30) * 1.2345)
+			}
+		}
+		Convert(y[:n], x)
+		for i, v := range x {
+			if y[i] != Y(v) || y[n] != 77 {
+				t.Fatalf("%T of %T, length %d: of %v is %v, and behind the last %v", y[i], v, n, v, y[i], y[n])
+			}
 		}
 	}
 }
