@@ -228,7 +228,9 @@ func permuted(n *ir.Node, shape, perm []int) *bound {
 const maxTable = 1 << 24
 
 // tabled reports whether the node's output 0 has elements that can be moved as tables of positions on its axes say.
-func tabled(n *ir.Node) bool { return movable(n) && slices.Max(append(shapeOf(n.Outputs[0]), 0)) <= maxTable }
+func tabled(n *ir.Node) bool {
+	return movable(n) && slices.Max(append(shapeOf(n.Outputs[0]), 0)) <= maxTable
+}
 
 // movable reports whether the node's output 0 has elements that can be moved.
 func movable(n *ir.Node) bool {
