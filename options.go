@@ -9,6 +9,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/format"
+	"spc/backend/machine"
 	"spc/backend/tune"
 	"spc/ir/onnx"
 	"spc/ir/option"
@@ -253,7 +254,7 @@ func ParseTarget(s string) (Target, error) { return option.OneOf(option.Target, 
 // formats are those to choose from, and how their speed on the target is predicted.
 func (t Target) formats() ([]choose.Format, choose.Model) {
 	if t == CPU {
-		return format.Choices(), tune.Default
+		return format.Choices(machine.Default), tune.Of(machine.Default)
 	}
 	rates := backend.RatesOf(strings.TrimPrefix(strings.TrimPrefix(string(t), string(CUDA)), ":"))
 	return format.GPUChoices(rates, tensor.F16), tune.GPU(rates)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"spc/backend/machine"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -44,9 +45,9 @@ type Kernels struct {
 	Weights []tensor.DType // in which elements are stored
 	X, Sums tensor.DType   // of activations and of sums on the CPU
 	ISA     string         // of this machine's CPU
-	// Cost is that of a product of n columns with w laid out so, elements being of type w.Type;
+	// Cost is that of a product of n columns with w laid out so on a machine, elements being of type w.Type;
 	// false where no kernel suits that.
-	Cost func(w *choose.Matrix, n int, l Layout) (choose.Cost, bool)
+	Cost func(p *machine.Profile, w *choose.Matrix, n int, l Layout) (choose.Cost, bool)
 	// CPU prepares a store that Check accepts: for sums in f32 a FloatKernel, in i32 an
 	// IntegerKernel.
 	CPU func(s *ir.Store) (Kernel, error)
@@ -93,14 +94,14 @@ func GPUInput(elements, float tensor.DType) tensor.DType {
 }
 
 // Costs lists the layouts of w that its type has kernels for, each with the cost of a product
-// of n columns on the CPU.
-func (f *Format) Costs(w *choose.Matrix, n int) (costs []choose.Cost) {
+// of n columns on the CPU of a machine.
+func (f *Format) Costs(p *machine.Profile, w *choose.Matrix, n int) (costs []choose.Cost) {
 	k := f.For(w.Type)
 	if k == nil {
 		return nil
 	}
 	for _, l := range f.Layouts(w) {
-		if c, ok := k.Cost(w, n, l); ok {
+		if c, ok := k.Cost(p, w, n, l); ok {
 			costs = append(costs, c)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"spc/backend"
 	"spc/backend/cpu"
 	"spc/backend/format"
+	"spc/backend/machine"
 	"spc/backend/ref"
 	"spc/backend/tune"
 	"spc/ir"
@@ -28,8 +29,8 @@ import (
 func newContext() *passes.Context {
 	return &passes.Context{
 		Prune:   fit.Options{GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: prune.Pattern{Kind: prune.Uniform}}}, Allocate: prune.PerLayer},
-		Formats: format.Choices(),
-		Model:   tune.Default,
+		Formats: format.Choices(machine.Default),
+		Model:   tune.Of(machine.Default),
 	}
 }
 

@@ -149,7 +149,7 @@ func part(in []*tensor.Tensor, n, size int) []*tensor.Tensor {
 // The cost of an image of a batch, in nanoseconds: weights are read from the level 3
 // cache again for each part, and values cost the more the more bytes are in use at
 // once, from nothing in the level 2 cache to what memory takes at farBytes. Fitted to
-// ResNet50 with 4x1 blocks in batches of 1 to 16, one core of the Xeon of rate.Blocks.
+// ResNet50 with 4x1 blocks in batches of 1 to 16, one core of a Xeon (family 6 model 207).
 const (
 	weightPace = 1. / 32  // a byte
 	valuePace  = 1. / 16  // a byte, written or read

@@ -3,8 +3,8 @@ package cpu
 import (
 	"spc/backend"
 	"spc/backend/format/dense"
-	"spc/backend/format/rate"
 	"spc/backend/format/sparse"
+	"spc/backend/machine"
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -92,7 +92,7 @@ func (p *program) grouped(n *ir.Node, g *convGeometry) ([]backend.FloatKernel, e
 func inBlocks(w *tensor.Tensor, groups int) ([]backend.FloatKernel, error) {
 	height, best, m := 0, 0.0, w.Dim(0)/groups
 	for _, h := range []int{4, 8, 16} {
-		if e := float64(m) / float64(sparse.Ceil(m, h)*h) * rate.Blocks[h].Panel; e >= best {
+		if e := float64(m) / float64(sparse.Ceil(m, h)*h) * machine.Default.Of(machine.OfRows(h)).Panel; e >= best {
 			height, best = h, e
 		}
 	}

@@ -3,7 +3,7 @@ package cpu
 import (
 	"spc/backend"
 	"spc/backend/cpu/vec"
-	"spc/backend/format/rate"
+	"spc/backend/machine"
 	"spc/ir/tensor"
 )
 
@@ -16,9 +16,9 @@ func (g *convGeometry) narrow(l *planes, threads int) bool {
 		return false
 	}
 	if l.matrix() {
-		return rate.Narrow(m, n)
+		return machine.Narrow(m, n)
 	}
-	return rate.NarrowWindow(m, n)
+	return machine.NarrowWindow(m, n)
 }
 
 // matrix reports whether the planes as they are hold the rows of X.

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"spc/backend"
-	"spc/backend/tune"
+	"spc/backend/machine"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -110,7 +110,7 @@ const (
 	start     = 1e-6 // that a node takes besides
 )
 
-// predict returns the seconds that a node of known sizes takes, on a core as tune.Default has it.
+// predict returns the seconds that a node of known sizes takes, on a core as machine.Default has it.
 func (st *step) predict(products map[string]float64) float64 {
 	n := st.node
 	in := make([]ir.Type, len(n.Inputs))
@@ -139,11 +139,11 @@ func (st *step) predict(products map[string]float64) float64 {
 		if s := products[n.Name]; s > 0 && once(n) {
 			return start + s
 		}
-		peak := tune.Default.Peak / 8
+		peak := machine.Default.Peak / 8
 		if product {
-			peak = tune.Default.Peak / 2
+			peak = machine.Default.Peak / 2
 		}
-		return start + w.FLOPs/peak + w.Bytes/tune.Default.Bandwidth
+		return start + w.FLOPs/peak + w.Bytes/machine.Default.Memory
 	}
 	if product {
 		return start + w.FLOPs*productFLOP

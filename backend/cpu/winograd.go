@@ -6,7 +6,7 @@ import (
 
 	"spc/backend/cpu/winograd"
 	"spc/backend/format/dense"
-	"spc/backend/format/rate"
+	"spc/backend/machine"
 	"spc/internal/memory"
 	"spc/ir"
 	"spc/ir/op"
@@ -186,8 +186,8 @@ func (t *tiledConv) together(x *exec) (run func()) {
 // winogradTile is the size of the tiles that a convolution is computed by, 0 where
 // the product with patches is faster.
 func winogradTile(g *convGeometry) int {
-	c := rate.Conv{M: g.rows, C: g.channels, Images: g.images, OH: g.out[0], OW: g.out[1]}
-	if tile, _, cost := c.Tiles(); cost < c.Direct() {
+	c := machine.Conv{M: g.rows, C: g.channels, Images: g.images, OH: g.out[0], OW: g.out[1]}
+	if tile, _, cost := machine.Default.Tiles(c); cost < machine.Default.Direct(c) {
 		return tile
 	}
 	return 0

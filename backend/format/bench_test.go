@@ -9,6 +9,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/format/ukernel"
+	"spc/backend/machine"
 	"spc/backend/tune"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -176,9 +177,9 @@ func columns(k backend.FloatKernel, n int, size [2]int) func() {
 // seconds is the predicted time of a product, NaN where the format does not
 // offer to store w so.
 func seconds(w *choose.Matrix, format, config string, n int) float64 {
-	for _, c := range Lookup(format).Costs(w, n) {
+	for _, c := range Lookup(format).Costs(machine.Default, w, n) {
 		if c.Config == config {
-			s, _ := tune.Default.Predict(c, w.Dim(0), w.Dim(1), n)
+			s, _ := tune.Of(machine.Default).Predict(c, w.Dim(0), w.Dim(1), n)
 			return s
 		}
 	}
@@ -311,7 +312,7 @@ func BenchmarkLoad(b *testing.B) {
 			name string
 			do   func() error
 		}{
-			{"Costs", func() error { f.Costs(choose.NewMatrix(w, ""), backend.Panel); return nil }},
+			{"Costs", func() error { f.Costs(machine.Default, choose.NewMatrix(w, ""), backend.Panel); return nil }},
 			{"Pack", func() error { _, err := f.Pack(w, kind.config); return err }},
 			{"Check", func() error { return f.Check(s) }},
 			{"Unpack", func() error { _, err := f.Unpack(s); return err }},

@@ -18,6 +18,7 @@ import (
 	"spc/backend/format/i8"
 	"spc/backend/format/nm"
 	"spc/backend/format/sparse"
+	"spc/backend/machine"
 	"spc/internal/mapped"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -44,14 +45,23 @@ func Lookup(name string) *backend.Format {
 	return nil
 }
 
-// Choices returns the formats as choosing sees them.
-func Choices() []choose.Format {
+// Choices returns the formats as choosing for a CPU sees them.
+func Choices(p *machine.Profile) []choose.Format {
 	out := make([]choose.Format, len(Table))
 	for i, f := range Table {
-		out[i] = f
+		out[i] = choice{f, p}
 	}
 	return out
 }
+
+// choice is a format on a machine.
+type choice struct {
+	*backend.Format
+	machine *machine.Profile
+}
+
+// Costs lists the layouts of w with their costs there.
+func (c choice) Costs(w *choose.Matrix, n int) []choose.Cost { return c.Format.Costs(c.machine, w, n) }
 
 // CheckAll checks the stored weights of a graph, on all processors, and that nothing reads
 // them but nodes that multiply them as they are stored. It returns the error of the first

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"spc/backend"
+	"spc/backend/machine"
 	"spc/backend/tune"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -18,7 +19,7 @@ func TestFormatsHaveNamesOfTheirOwn(t *testing.T) {
 		t.Errorf("%s comes first", Table[0].Name())
 	}
 	for i, f := range Table {
-		if Lookup(f.Name()) != f || Choices()[i].Name() != f.Name() {
+		if Lookup(f.Name()) != f || Choices(machine.Default)[i].Name() != f.Name() {
 			t.Errorf("%s is found as something else", f.Name())
 		}
 	}
@@ -39,8 +40,8 @@ func best(w *choose.Matrix, n int) (name, kernel string) {
 	var best choose.Cost
 	var least float64
 	for _, f := range Table {
-		for _, c := range f.Costs(w, n) {
-			s, _ := tune.Default.Predict(c, w.Dim(0), w.Dim(1), n)
+		for _, c := range f.Costs(machine.Default, w, n) {
+			s, _ := tune.Of(machine.Default).Predict(c, w.Dim(0), w.Dim(1), n)
 			if name == "" || s < least || s == least && c.Bytes < best.Bytes {
 				best, least, name = c, s, f.Name()+":"+c.Config
 			}

@@ -2,6 +2,7 @@ package format
 
 import (
 	"spc/backend"
+	"spc/backend/machine"
 	"spc/ir/tensor"
 	"spc/passes/choose"
 )
@@ -28,7 +29,7 @@ func GPUChoices(rates backend.GPURates, float tensor.DType) []choose.Format {
 func (g gpuChoice) Costs(w *choose.Matrix, n int) []choose.Cost {
 	x := backend.GPUInput(w.Type, g.float)
 	var out []choose.Cost
-	for _, c := range g.Format.Costs(w, n) {
+	for _, c := range g.Format.Costs(machine.Default, w, n) {
 		k := g.rates.Pick(g.GPUKernels(w, c.Config, x), n, 1, x.Size())
 		if k == nil {
 			continue

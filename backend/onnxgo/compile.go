@@ -7,6 +7,7 @@ import (
 	"spc/backend"
 	"spc/backend/cpu"
 	"spc/backend/format"
+	"spc/backend/machine"
 	"spc/backend/tune"
 	"spc/ir"
 	"spc/ir/op"
@@ -52,8 +53,8 @@ func (g *Graph) compile(inputs []*node, in []*tensor.Tensor) error {
 	c := &passes.Context{
 		Prune:   fit.Options{GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: sparsity}}, Allocate: prune.PerLayer},
 		Choose:  choose.Options{Format: "auto"},
-		Formats: format.Choices(),
-		Model:   tune.Default,
+		Formats: format.Choices(machine.Default),
+		Model:   tune.Of(machine.Default),
 	}
 	if err := passes.Run(context.Background(), c, b.graph, passes.Options{}); err != nil {
 		return err

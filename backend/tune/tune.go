@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"spc/backend"
+	"spc/backend/machine"
 	"spc/passes/choose"
 )
 
@@ -16,27 +17,20 @@ import (
 // again is bound by it where it does not fit as it is stored. Weights that all together fit into the
 // next cache come from there.
 type Analytic struct {
-	Peak      float64 // floating-point operations a second of one core
-	Bandwidth float64 // bytes a second from where weights come that miss the caches
-	Cache     int     // bytes
-	Next      Next    // the cache behind that
-}
-
-// Next is a cache behind the nearest, of so many bytes and bytes a second.
-type Next struct {
-	Cache     int
-	Bandwidth float64
+	Peak      float64       // floating-point operations a second of one core
+	Bandwidth float64       // bytes a second from where weights come that miss the caches
+	Cache     int           // bytes
+	Next      machine.Level // the cache behind that
 }
 
 // again is how much more cache than Cache a weight may fill that is multiplied again and again, of which no other takes it.
 // A recurrent operator of two directions reads half of it at a time.
 const again = 2
 
-// Default is a core with two 256-bit multiply-add units at 3 GHz. Choices depend on
-// ratios of predicted times only, so those for f32 weights are the same on every
-// machine; the shares of the peak that formats of i8 weights reach are those of the
-// machine that compiles.
-var Default = Analytic{Peak: 96e9, Bandwidth: 20e9, Cache: 1 << 20, Next: Next{Cache: 16 << 20, Bandwidth: 60e9}}
+// Of is the model of a core of a machine.
+func Of(p *machine.Profile) Analytic {
+	return Analytic{Peak: p.Peak, Bandwidth: p.Memory, Cache: p.Near, Next: p.Next}
+}
 
 // GPU is the model of a GPU, whose formats say of their kernels all that binds them.
 func GPU(rates backend.GPURates) Analytic {
@@ -52,7 +46,7 @@ func (a Analytic) Predict(c choose.Cost, m, k, n int) (seconds, peak float64) {
 	}
 	if far {
 		bandwidth := a.Bandwidth
-		if c.Total > 0 && c.Total <= a.Next.Cache {
+		if c.Total > 0 && c.Total <= a.Next.Bytes {
 			bandwidth = a.Next.Bandwidth
 		}
 		seconds = max(seconds, float64(c.Bytes)/bandwidth)

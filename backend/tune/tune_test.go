@@ -3,6 +3,7 @@ package tune
 import (
 	"testing"
 
+	"spc/backend/machine"
 	"spc/passes/choose"
 )
 
@@ -29,7 +30,7 @@ func TestPredictIsBoundByWorkOrByBytes(t *testing.T) {
 		}
 	}
 	// Weights that all fit into the next cache come from there.
-	a.Next, c = Next{Cache: 9000, Bandwidth: 4e6}, choose.Cost{Work: 2e3, Efficiency: 0.5, Bytes: 8000}
+	a.Next, c = machine.Level{Bytes: 9000, Bandwidth: 4e6}, choose.Cost{Work: 2e3, Efficiency: 0.5, Bytes: 8000}
 	for total, want := range map[int]float64{0: 8e-3, 9000: 2e-3, 9001: 8e-3} {
 		c.Total = total
 		if s, _ := a.Predict(c, 10, 11, 1); s != want {

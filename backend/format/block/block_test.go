@@ -5,6 +5,7 @@ import (
 
 	"spc/backend/format/formattest"
 	"spc/backend/format/sparse"
+	"spc/backend/machine"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -61,7 +62,7 @@ func TestTheBlocksOfThePatternAreOffered(t *testing.T) {
 			w.F32s()[i] = 1
 		}
 	}
-	for _, c := range sparse.New(Scheme{}).Costs(choose.NewMatrix(w, "block:5x7"), 1) {
+	for _, c := range sparse.New(Scheme{}).Costs(machine.Default, choose.NewMatrix(w, "block:5x7"), 1) {
 		if c.Config == "5x7" {
 			return
 		}

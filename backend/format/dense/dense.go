@@ -8,9 +8,9 @@ import (
 	"sync"
 
 	"spc/backend"
-	"spc/backend/format/rate"
 	"spc/backend/format/sparse"
 	"spc/backend/format/ukernel"
+	"spc/backend/machine"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -45,26 +45,26 @@ func (Storage) Layouts(w *choose.Matrix) []backend.Layout {
 
 // cost counts a multiply-add for every element
 // and column, or those of Winograd's algorithm where that costs less. Columns that are no pixels are taken for tokens.
-func cost(w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
+func cost(p *machine.Profile, w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
 	m, k := w.Dim(0), w.Dim(1)
 	work := 2 * float64(w.Len()) * float64(backend.Columns(n))
 	c := choose.Cost{
 		Kernel: "f32_gemm", Work: work, Bytes: l.Bytes,
-		Efficiency: rate.Dense.Efficiency(float64(k), k, n),
+		Efficiency: p.Of(machine.Dense).Efficiency(float64(k), k, n),
 	}
 	if w.Slide == nil && w.Len() > 0 {
 		c.Work = 2 * float64(w.Len()) * float64(n)
-		if n > rate.Dense.VecColumns {
-			c.Efficiency = c.Work / rate.TokensWork(m, k, c.Work)
+		if n > machine.Dense.VecColumns() {
+			c.Efficiency = c.Work / p.TokensWork(m, k, c.Work)
 		}
 	}
 	if narrow(w, n) {
 		c.Work = 2 * float64(w.Len()) * float64(n)
-		c.Efficiency = c.Work / rate.NarrowWork(m, c.Work)
+		c.Efficiency = c.Work / p.NarrowWork(m, c.Work)
 	}
-	if conv, ok := rate.Of(w); ok && w.Len() > 0 {
-		c.Efficiency = work / conv.Direct()
-		if tile, work, cost := conv.Tiles(); cost < conv.Direct() {
+	if conv, ok := machine.Of(w); ok && w.Len() > 0 {
+		c.Efficiency = work / p.Direct(conv)
+		if tile, work, cost := p.Tiles(conv); cost < p.Direct(conv) {
 			c.Kernel, c.Work, c.Efficiency = fmt.Sprintf("f32_winograd_%dx%d", tile, tile), work, work/cost
 		}
 	}
@@ -80,9 +80,9 @@ func narrow(w *choose.Matrix, n int) bool {
 		return false
 	}
 	if slices.ContainsFunc(slices.Concat(w.Slide.Kernel, w.Slide.Stride), func(n int) bool { return n != 1 }) {
-		return len(w.Slide.Kernel) <= 2 && rate.NarrowWindow(w.Dim(0), n)
+		return len(w.Slide.Kernel) <= 2 && machine.NarrowWindow(w.Dim(0), n)
 	}
-	return rate.Narrow(w.Dim(0), n)
+	return machine.Narrow(w.Dim(0), n)
 }
 
 // Pack stores the matrix itself.
@@ -145,7 +145,7 @@ func (d *kernel) Sized(n int) backend.FloatKernel {
 		once.once = true
 		return &once
 	}
-	if !d.given.Half() || n < rate.WidenedColumns {
+	if !d.given.Half() || n < machine.WidenedColumns {
 		return d
 	}
 	return d.wide()
@@ -256,7 +256,7 @@ func (d *kernel) panel(y, x []float32, b, granules, r0, r1 int, f *ukernel.Finis
 	d.kern.PanelOf(r1-r0, granules, k, tiles.Slice(rows*d.bounds[b]+r0*k, tiles.Len()), x, y, b > 0, f)
 }
 
-func (d *kernel) VecColumns() int { return rate.Dense.VecColumns }
+func (d *kernel) VecColumns() int { return machine.Dense.VecColumns() }
 
 func (d *kernel) Vec(y, x []float32, r0, r1 int) {
 	rows := d.rows()
@@ -385,7 +385,7 @@ func (v *View) Panel(y, x []float32, b, granules, r0, r1 int) {
 }
 
 // VecColumns is that of a weight.
-func (v *View) VecColumns() int { return rate.Dense.VecColumns }
+func (v *View) VecColumns() int { return machine.Dense.VecColumns() }
 
 // Vec is that of a weight.
 func (v *View) Vec(y, x []float32, r0, r1 int) {

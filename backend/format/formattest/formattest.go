@@ -14,6 +14,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/format/ukernel"
+	"spc/backend/machine"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -87,7 +88,7 @@ func Run(t *testing.T, f *backend.Format, configs ...string) {
 		m, k := w.Dim(0), w.Dim(1)
 		mat := choose.NewMatrix(w, "")
 		mat.Type = dt
-		costs := f.Costs(mat, 1)
+		costs := f.Costs(machine.Default, mat, 1)
 		for _, config := range union(costs, configs) {
 			what := fmt.Sprintf("%s of %v %d x %d as %q", name, dt, m, k, config)
 			offered := slices.IndexFunc(costs, func(c choose.Cost) bool { return c.Config == config })

@@ -6,8 +6,8 @@ import (
 	"spc/backend"
 	"spc/backend/format/block"
 	"spc/backend/format/ikernel"
-	"spc/backend/format/rate"
 	"spc/backend/format/sparse"
+	"spc/backend/machine"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -20,8 +20,8 @@ const groups = "1x4"
 // Block is the kernels for blocks: groups of four, and as dense for others.
 var Block = row(blockCost, func(s *ir.Store) (backend.Kernel, error) { return bindBlock(s, ikernel.Best()) }, blockGPU{})
 
-func blockCost(w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
-	m, k, r := w.Dim(0), w.Dim(1), rate.Integers[ikernel.Best().ISA].Groups
+func blockCost(p *machine.Profile, w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
+	m, k, r := w.Dim(0), w.Dim(1), p.Of(machine.Groups8)
 	k4 := ikernel.Groups(k)
 	if l.Config != groups || m == 0 || k4 >= 1<<16 || l.Values == m*k4*ikernel.Group {
 		return choose.Cost{}, false

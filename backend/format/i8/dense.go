@@ -9,14 +9,14 @@ import (
 	"spc/backend"
 	"spc/backend/format/dense"
 	"spc/backend/format/ikernel"
-	"spc/backend/format/rate"
+	"spc/backend/machine"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
 )
 
 // row is a row of kernels for weights i8.
-func row(cost func(*choose.Matrix, int, backend.Layout) (choose.Cost, bool), cpu func(*ir.Store) (backend.Kernel, error), gpu backend.GPUKernels) backend.Kernels {
+func row(cost func(*machine.Profile, *choose.Matrix, int, backend.Layout) (choose.Cost, bool), cpu func(*ir.Store) (backend.Kernel, error), gpu backend.GPUKernels) backend.Kernels {
 	return backend.Kernels{
 		Weights: []tensor.DType{tensor.I8}, X: tensor.U8, Sums: tensor.I32, ISA: ikernel.Best().ISA, Cost: cost, CPU: cpu, GPU: gpu,
 	}
@@ -25,8 +25,8 @@ func row(cost func(*choose.Matrix, int, backend.Layout) (choose.Cost, bool), cpu
 // Dense is the kernels for weights that are stored whole.
 var Dense = row(denseCost, func(s *ir.Store) (backend.Kernel, error) { return bindDense(s.Part("values"), ikernel.Best()), nil }, denseGPU{})
 
-func denseCost(w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
-	k, r := w.Dim(1), rate.Integers[ikernel.Best().ISA].Dense
+func denseCost(p *machine.Profile, w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
+	k, r := w.Dim(1), p.Of(machine.Dense8)
 	return choose.Cost{
 		Config: l.Config, Kernel: "s8_gemm", Work: 2 * float64(w.Len()) * float64(backend.Columns(n)), Bytes: l.Bytes,
 		Efficiency: r.Efficiency(float64(ikernel.Groups(k)), k, n),

@@ -4,6 +4,7 @@ import (
 	"spc/backend"
 	"spc/backend/format/nm"
 	"spc/backend/format/sparse"
+	"spc/backend/machine"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -16,11 +17,11 @@ const group, kept = 4, 2
 // them, a CPU as dense.
 var NM = row(nmCost, func(s *ir.Store) (backend.Kernel, error) { return unpacked(sparse.Storage(nm.Scheme{}), s) }, nmGPU{})
 
-func nmCost(w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
+func nmCost(p *machine.Profile, w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
 	if w.Len() == 0 || !fits(l.Config) {
 		return choose.Cost{}, false
 	}
-	return denseCost(w, n, l)
+	return denseCost(p, w, n, l)
 }
 
 // fits reports whether a configuration leaves at most 2 of every 4 elements.

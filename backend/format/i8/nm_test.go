@@ -9,6 +9,7 @@ import (
 	"spc/backend/format/formattest"
 	"spc/backend/format/nm"
 	"spc/backend/format/sparse"
+	"spc/backend/machine"
 	"spc/ir/tensor"
 	"spc/passes/choose"
 )
@@ -80,7 +81,7 @@ func TestPairsAreOffered(t *testing.T) {
 	costs := func(w *tensor.Tensor) []choose.Cost {
 		m := choose.NewMatrix(w.To(tensor.F32), "")
 		m.Type = tensor.I8
-		return nmFormat.Costs(m, 8)
+		return nmFormat.Costs(machine.Default, m, 8)
 	}
 	w := pairsOf(rand.New(rand.NewPCG(8, 0)), 5, 30)
 	if c := costs(w); len(c) != 1 || c[0].Config != "2:4" || c[0].Bytes != formattest.Integers(t, nmFormat, w, "2:4").Bytes() {

@@ -6,6 +6,7 @@ import (
 
 	"spc/backend/format/formattest"
 	"spc/backend/format/sparse"
+	"spc/backend/machine"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -58,7 +59,7 @@ func TestTwoOfFourTakesAQuarterByteAPosition(t *testing.T) {
 			w.F32s()[i] = 1
 		}
 	}
-	costs := sparse.New(Scheme{}).Costs(choose.NewMatrix(w, ""), 32)
+	costs := sparse.New(Scheme{}).Costs(machine.Default, choose.NewMatrix(w, ""), 32)
 	if len(costs) == 0 || costs[0].Config != "2:4" || costs[0].Bytes != 16*32*4+16*32/4 {
 		t.Errorf("%+v", costs)
 	}

@@ -8,8 +8,8 @@ import (
 
 	"spc/backend"
 	"spc/backend/format/emit"
-	"spc/backend/format/rate"
 	"spc/backend/format/ukernel"
+	"spc/backend/machine"
 )
 
 // Kernel prepares the blocks for the CPU's best kernels. The format's name goes
@@ -74,12 +74,12 @@ func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels)
 	if err != nil {
 		return nil, err
 	}
-	d := &kernel[I]{Sparse: w, name: Family(format, b.R) + "__" + kern.ISA, height: h, kern: kern, placed: &lastPlaced{}, single: rate.Blocks[h].VecColumns}
+	d := &kernel[I]{Sparse: w, name: Family(format, b.R) + "__" + kern.ISA, height: h, kern: kern, placed: &lastPlaced{}, single: machine.OfRows(h).VecColumns()}
 	if h == 1 && !w.Lanes() {
-		d.single = rate.GatheredColumns
+		d.single = machine.GatheredColumns
 	}
 	if b.R == 1 && slices.Contains(ukernel.Runs, b.C) && b.K%b.C == 0 {
-		d.single = rate.Runs[b.C].VecColumns
+		d.single = family(1, b.C).VecColumns()
 		d.rows, err = ukernel.NewRows(kern, b.C, b.M, b.K, b.Ptr, convert[I](b.Column), b.Values)
 	}
 	if value.Half() {
@@ -112,7 +112,7 @@ const generatedColumns = 2 * backend.Panel
 // Sized returns the kernel with widened values, or with generated code, for many columns, and one that fetches a large
 // weight ahead for few.
 func (d *kernel[I]) Sized(n int) backend.FloatKernel {
-	if d.wide != nil && n >= rate.WidenedColumns {
+	if d.wide != nil && n >= machine.WidenedColumns {
 		return d.wide().(backend.Sizer).Sized(n)
 	}
 	if n <= d.single {

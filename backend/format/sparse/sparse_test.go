@@ -9,8 +9,8 @@ import (
 
 	"spc/backend"
 	"spc/backend/format/emit"
-	"spc/backend/format/rate"
 	"spc/backend/format/ukernel"
+	"spc/backend/machine"
 	"spc/ir/tensor"
 )
 
@@ -198,7 +198,7 @@ func TestManyColumnsWidenOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		sizer := narrow.(backend.Sizer)
-		if sizer.Sized(rate.WidenedColumns-1) != narrow {
+		if sizer.Sized(machine.WidenedColumns-1) != narrow {
 			t.Errorf("blocks of %d rows: a weight is widened for few columns", rows)
 		}
 		wide := sizer.Sized(math.MaxInt)

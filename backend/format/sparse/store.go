@@ -6,6 +6,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/format/ukernel"
+	"spc/backend/machine"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -30,8 +31,10 @@ type Scheme interface {
 func New(s Scheme, others ...backend.Kernels) *backend.Format {
 	return &backend.Format{Storage: storage{s}, Kernels: append([]backend.Kernels{{
 		Weights: Floats, X: tensor.F32, Sums: tensor.F32, ISA: ukernel.Best().ISA,
-		Cost: func(w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) { return cost(s.Name(), w, n, l) },
-		CPU:  storage{s}.kernel, GPU: storage{s},
+		Cost: func(p *machine.Profile, w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
+			return cost(p, s.Name(), w, n, l)
+		},
+		CPU: storage{s}.kernel, GPU: storage{s},
 	}}, others...)}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/format"
+	"spc/backend/machine"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -106,7 +107,7 @@ func prepare(name, config, dtype string, m, k int, values []float32) (answer, er
 		matrix.Type = dt
 	}
 	if config == "" {
-		costs := f.Costs(matrix, 1)
+		costs := f.Costs(machine.Default, matrix, 1)
 		if len(costs) == 0 {
 			return answer{}, fmt.Errorf("the format %s does not take the weight", name)
 		}

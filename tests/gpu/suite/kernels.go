@@ -17,6 +17,7 @@ import (
 	"spc/backend/cuda"
 	"spc/backend/format"
 	"spc/backend/format/dense"
+	"spc/backend/machine"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -395,7 +396,7 @@ func launch(d cuda.Driver, kernel string, g backend.Geometry, params ...[]param)
 // format offers.
 func store(f *backend.Format, config string, w *tensor.Tensor, n int) (*ir.Store, error) {
 	if config == "" {
-		costs := f.Costs(choose.NewMatrix(w, ""), n)
+		costs := f.Costs(machine.Default, choose.NewMatrix(w, ""), n)
 		if len(costs) == 0 {
 			return nil, nil
 		}

@@ -10,6 +10,7 @@ import (
 	"spc/backend"
 	"spc/backend/cuda"
 	"spc/backend/format"
+	"spc/backend/machine"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -230,7 +231,7 @@ func Kernels8(t *testing.T, drivers ...cuda.Driver) {
 				float := w.To(tensor.F32)
 				matrix := choose.NewMatrix(float, "")
 				matrix.Type = tensor.I8
-				costs := f.Costs(matrix, s[2])
+				costs := f.Costs(machine.Default, matrix, s[2])
 				if len(costs) == 0 { // no group is missing
 					continue
 				}

@@ -1,4 +1,4 @@
-package rate
+package machine
 
 import "testing"
 
@@ -16,11 +16,11 @@ func TestTilesWinWhereThereAreChannelsAndPixels(t *testing.T) {
 		{Conv{256, 256, 16, 14, 14}, 4, true},
 		{Conv{4, 4, 1, 64, 64}, 4, false},
 	} {
-		tile, work, cost := x.c.Tiles()
-		if tile != x.tile || cost < x.c.Direct() != x.tiles {
-			t.Errorf("%+v: tiles of %d at %.2g of direct %.2g", x.c, tile, cost, x.c.Direct())
+		tile, work, cost := Default.Tiles(x.c)
+		if tile != x.tile || cost < Default.Direct(x.c) != x.tiles {
+			t.Errorf("%+v: tiles of %d at %.2g of direct %.2g", x.c, tile, cost, Default.Direct(x.c))
 		}
-		if work >= cost || x.c.Patches() >= x.c.Direct() {
+		if work >= cost || Default.Patches(x.c) >= Default.Direct(x.c) {
 			t.Errorf("%+v: a part costs more than the whole", x.c)
 		}
 	}

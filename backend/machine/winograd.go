@@ -1,4 +1,4 @@
-package rate
+package machine
 
 import (
 	"slices"
@@ -30,103 +30,74 @@ func Of(w *choose.Matrix) (c Conv, ok bool) {
 	return Conv{M: w.Dim(0), C: w.Dim(1) / 9, Images: images, OH: out[first], OW: out[first+1]}, true
 }
 
-// Costs in floating-point operations that the peak allows in their time, measured
-// as Blocks was.
-const (
-	// patch is the cost of an element of a panel that is loaded from an image or from tokens, and
-	// farther times that where these do not fit the level 2 cache.
-	patch   = 20
-	farther = 2.5
-	// strip is the cost of an element that is copied into a strip of a padded image, in
-	// which kernels read patches where they lie; far what it costs in addition where
-	// the images do not fit the level 2 cache; pad that of making the strips at all.
-	strip = 36
-	far   = 28
-	pad   = 450e3
-	// level2 is the floats that the level 2 cache holds.
-	level2 = 2 << 20 / 4
-	// word is the cost of a float of a transformed weight, which products are
-	// computed behind: in a model, where other weights have come between, it comes
-	// from beyond the level 2 cache.
-	word = 45
-	// start is the number of columns of W that a tile of rows of a product costs
-	// besides, point the cost of a product of tiles with a panel.
-	start = 5
-	point = 10e3
-)
-
-// grid is the cost of transforming a tile of 16 channels of the input or of the
-// output, by its size.
-var grid = map[int]float64{2: 5e3, 4: 20e3}
-
 // Direct is the cost of a product with patches of the images, in floating-point
 // operations at the peak.
-func (c Conv) Direct() float64 {
+func (p *Profile) Direct(c Conv) float64 {
 	k, n := 9*c.C, c.Images*c.OH*c.OW
 	cols := (n + granule - 1) / granule * granule
-	return 2*float64(c.M)*float64(k)*float64(cols)/Dense.Efficiency(float64(k), k, n) + c.Patches()
+	return 2*float64(c.M)*float64(k)*float64(cols)/p.Of(Dense).Efficiency(float64(k), k, n) + p.Patches(c)
 }
 
 // Patches is the part of Direct that loading patches takes.
-func (c Conv) Patches() float64 {
-	cost := patch * 9 * float64(c.C) * float64(c.Images*c.OH*c.OW)
-	if c.far() {
-		cost *= farther
+func (p *Profile) Patches(c Conv) float64 {
+	cost := p.Images.Patch * 9 * float64(c.C) * float64(c.Images*c.OH*c.OW)
+	if p.far(c) {
+		cost *= p.Images.Farther
 	}
 	return cost
 }
 
 // far reports whether an image does not fit the level 2 cache.
-func (c Conv) far() bool { return c.C*c.OH*c.OW > level2 }
+func (p *Profile) far(c Conv) bool { return 4*c.C*c.OH*c.OW > p.Images.Near }
 
 // Loaded is the share of the peak that is left of efficiency e in a sparse product of
 // so much work where patches of images must be loaded.
-func Loaded(w *choose.Matrix, work, e float64) float64 {
+func (p *Profile) Loaded(w *choose.Matrix, work, e float64) float64 {
 	if c, ok := Of(w); ok && work > 0 {
-		return work / (work/e + c.Patches() + pad)
+		return work / (work/e + p.Patches(c) + p.Images.Pad)
 	}
 	return e
 }
 
 // Turned is the share of the peak that is left of efficiency e in a product of so much work whose panels are loaded from n
 // tokens of k features.
-func Turned(k, n int, work, e float64) float64 {
-	cost := float64(patch * k * n)
-	if k*n > level2/2 {
-		cost *= farther
+func (p *Profile) Turned(k, n int, work, e float64) float64 {
+	cost := p.Images.Patch * float64(k*n)
+	if 8*k*n > p.Images.Near {
+		cost *= p.Images.Farther
 	}
 	return work / (work/e + cost)
 }
 
 // Placed is Loaded for kernels that read patches where they lie in a strip of a
 // padded image.
-func Placed(w *choose.Matrix, work, e float64) float64 {
+func (p *Profile) Placed(w *choose.Matrix, work, e float64) float64 {
 	if c, ok := Of(w); ok && work > 0 {
-		return work / (work/e + c.strips())
+		return work / (work/e + p.strips(c))
 	}
 	return e
 }
 
 // strips is the cost of the strips, which hold the rows of the image that a panel of
 // pixels lies in, and one more above, below and on both sides.
-func (c Conv) strips() float64 {
+func (p *Profile) strips(c Conv) float64 {
 	width := min(c.OW, panel)
 	rows := float64(panel) / float64(width)
 	if panel%width != 0 {
 		rows++ // a panel begins within a row
 	}
-	cost := float64(strip)
-	if c.far() {
-		cost += far
+	cost := p.Images.Strip
+	if p.far(c) {
+		cost += p.Images.Far
 	}
 	copied := min((rows+2)*float64(width+2)/panel*float64(c.OH*c.OW), float64((c.OH+2)*(c.OW+2)*((c.OH*c.OW+panel-1)/panel)))
-	return cost*copied*float64(c.C*c.Images) + pad
+	return cost*copied*float64(c.C*c.Images) + p.Images.Pad
 }
 
 // Tiles returns the size of the tiles, 2 or 4, by which Winograd's algorithm is
 // fastest, the operations of its products, and its cost in floating-point
 // operations at the peak.
-func (c Conv) Tiles() (tile int, work, cost float64) {
+func (p *Profile) Tiles(c Conv) (tile int, work, cost float64) {
 	for _, t := range []int{2, 4} {
 		points := float64((t + 2) * (t + 2))
 		tiles := float64(c.Images * ((c.OH + t - 1) / t) * ((c.OW + t - 1) / t))
@@ -134,9 +105,9 @@ func (c Conv) Tiles() (tile int, work, cost float64) {
 		rows := float64((c.M + granule - 1) / granule * granule)
 		panels := float64((c.M + panel - 1) / panel)
 		products := 2 * points * float64(c.C) * rows * tiles
-		total := products * float64(c.C+start) / float64(c.C) / Dense.Panel
-		total = max(total, word*points*float64(c.C)*rows)
-		total += grid[t]*tiles*groups + point*points*panels
+		total := products * (float64(c.C) + p.Winograd.Start) / float64(c.C) / p.Of(Dense).Panel
+		total = max(total, p.Winograd.Word*points*float64(c.C)*rows)
+		total += p.Winograd.Grid[t]*tiles*groups + p.Winograd.Point*points*panels
 		if tile == 0 || total < cost {
 			tile, work, cost = t, products, total
 		}
