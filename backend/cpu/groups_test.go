@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"spc/backend/ref"
@@ -49,6 +50,34 @@ func TestGroupedConvolutionsAgreeWithTheOperator(t *testing.T) {
 			}
 			compare(t, fmt.Sprintf("round %d: %v", round, g), got[0], want[0])
 		}
+	}
+}
+
+// Where pads leave only pixels between those that taps reach, the result is the bias.
+func TestTransposedConvolutionsOfNoTap(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, axes := range [][2][]int{{{1, 1}, {2, 2}}, {{4, 1}, {3, 2}}, {{1, 4}, {2, 3}}, {{1}, {2}}} {
+		x, w := append([]int{1, 3}, axes[0]...), append([]int{3, 1}, axes[1]...)
+		rank := len(axes[0])
+		strides, dilations, pads := slices.Repeat([]int{1}, rank), slices.Repeat([]int{1}, rank), make([]int, 2*rank)
+		for i, k := range axes[1] {
+			if k == 2 { // taps at 0 and 3, of which pixels 1 and 2 are left
+				dilations[i], pads[i], pads[rank+i] = 3, 1, 1
+			}
+		}
+		g, in, err := oneConv(r, "ConvTranspose", x, w, 3, strides, dilations, pads, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := ref.Run(context.Background(), g, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := run(context.Background(), loadGraph(t, g, 1), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, g.String(), got[0], want[0])
 	}
 }
 
