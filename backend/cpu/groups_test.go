@@ -56,13 +56,13 @@ func TestGroupedConvolutionsAgreeWithTheOperator(t *testing.T) {
 // Where pads leave only pixels between those that taps reach, the result is the bias.
 func TestTransposedConvolutionsOfNoTap(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, axes := range [][2][]int{{{1, 1}, {2, 2}}, {{4, 1}, {3, 2}}, {{1, 4}, {2, 3}}, {{1}, {2}}} {
+	for _, axes := range [][2][]int{{{2, 2}, {1, 1}}, {{4, 2}, {3, 1}}, {{2, 4}, {1, 3}}, {{2}, {1}}} {
 		x, w := append([]int{1, 3}, axes[0]...), append([]int{3, 1}, axes[1]...)
 		rank := len(axes[0])
 		strides, dilations, pads := slices.Repeat([]int{1}, rank), slices.Repeat([]int{1}, rank), make([]int, 2*rank)
 		for i, k := range axes[1] {
-			if k == 2 { // taps at 0 and 3, of which pixels 1 and 2 are left
-				dilations[i], pads[i], pads[rank+i] = 3, 1, 1
+			if k == 1 { // its tap reaches pixels 0 and 4, of which 1 to 3 are left
+				strides[i], pads[i], pads[rank+i] = 4, 1, 1
 			}
 		}
 		g, in, err := oneConv(r, "ConvTranspose", x, w, 3, strides, dilations, pads, false)

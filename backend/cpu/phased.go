@@ -25,6 +25,9 @@ func bindPhased(n *ir.Node, g *convGeometry, ep epilogue) (*bound, error) {
 	if f.height > most/f.width {
 		return nil, nil
 	}
+	if len(f.across) == 0 { // no tap reaches a pixel
+		f.down = nil
+	}
 	f.rows = max(1, together/f.width)
 	w, err := elementsOf(n)
 	if err != nil {
@@ -145,7 +148,7 @@ func (f *phased) plane(y, res, x []float32, m int, parts []float32) {
 // weave puts the pixels of pieces, which lie apart from each other, where they belong in a row.
 func weave(row, x []float32, apart int, pieces []axisPiece) {
 	n := 0
-	if step := len(pieces); step > 0 && pieces[0].step == step { // all phases, the last of which has the least pixels
+	if step := pieces[0].step; len(pieces) == step { // all phases, the last of which has the least pixels
 		n = pieces[step-1].count
 		interleave(row, step, x, apart, step, n)
 	}
