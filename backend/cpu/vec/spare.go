@@ -1,6 +1,10 @@
 package vec
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"spc/internal/lent"
+)
 
 // Block is the length of Rows.
 const Block = 1024
@@ -8,26 +12,14 @@ const Block = 1024
 // Rows are memory for rows between two steps.
 type Rows [3][Block]float32
 
-// spare holds those that nobody uses. A sync.Pool would forget them when memory is collected, and a run allocate again.
-var spare = make(chan *Rows, 64)
+// spare lends them.
+var spare = lent.NewPool(func() *Rows { return new(Rows) })
 
 // Borrow returns some, with anything in them, for GiveBack.
-func Borrow() *Rows {
-	select {
-	case r := <-spare:
-		return r
-	default:
-		return new(Rows)
-	}
-}
+func Borrow() *Rows { return spare.Get() }
 
 // GiveBack lets others borrow them.
-func (r *Rows) GiveBack() {
-	select {
-	case spare <- r:
-	default:
-	}
-}
+func (r *Rows) GiveBack() { spare.Put(r) }
 
 // Ints is a row as integers.
 func (r *Rows) Ints(i int) []int32 {

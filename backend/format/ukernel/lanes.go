@@ -1,6 +1,6 @@
 package ukernel
 
-import "sync"
+import "spc/internal/lent"
 
 // maxFill is the number of places to a nonzero up to which lanes are worth it.
 const maxFill = 4
@@ -88,7 +88,7 @@ func addLanes[I Index](l *lanes, ptr []uint32, a *Sparse[I]) {
 // not fit into level 2, are fetched ahead.
 func (l *lanes) mul(kern *Kernels, from, to int, x, y []float32, once bool) {
 	if len(x) < l.window {
-		filled := windows.Get().(*[maxWindow]float32)
+		filled := windows.Get()
 		defer windows.Put(filled)
 		clear(filled[copy(filled[:], x):])
 		x = filled[:]
@@ -108,7 +108,7 @@ func (l *lanes) mul(kern *Kernels, from, to int, x, y []float32, once bool) {
 		run(from/l.laneRows, whole, y)
 	}
 	if y = y[whole*l.laneRows : to-from]; len(y) > 0 {
-		last := tails.Get().(*[16]float32)
+		last := tails.Get()
 		defer tails.Put(last)
 		run(from/l.laneRows+whole, 1, last[:])
 		copy(y, last[:])
@@ -119,4 +119,4 @@ func (l *lanes) mul(kern *Kernels, from, to int, x, y []float32, once bool) {
 const maxWindow = 32
 
 // windows lends vectors that are shorter than a window, filled up with zeros.
-var windows = sync.Pool{New: func() any { return new([maxWindow]float32) }}
+var windows = lent.NewPool(func() *[maxWindow]float32 { return new([maxWindow]float32) })

@@ -2,8 +2,9 @@ package ukernel
 
 import (
 	"math"
-	"sync"
 	"unsafe"
+
+	"spc/internal/lent"
 )
 
 // Values are the values of a weight: f32, or numbers of 16 bits that are widened strip
@@ -121,14 +122,14 @@ type strip struct{ buf []float32 }
 const stripLen = 2048
 
 // strips lends the memory.
-var strips = sync.Pool{New: func() any { return &strip{make([]float32, 2*stripLen)} }}
+var strips = lent.NewPool(func() *strip { return &strip{make([]float32, 2*stripLen)} })
 
 // lend returns memory for values of the type of v, nil where they need none.
 func (v Values) lend() *strip {
 	if v.kind == full {
 		return nil
 	}
-	return strips.Get().(*strip)
+	return strips.Get()
 }
 
 // giveBack takes what lend returned.

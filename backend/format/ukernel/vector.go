@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
+
+	"spc/internal/lent"
 )
 
 // spmv multiplies consecutive groups of rows by a vector. ptr has a length of
@@ -122,7 +123,7 @@ func (a *Sparse[I]) mulVec(from, to int, x, y []float32, once bool) {
 	if whole == to {
 		return
 	}
-	last := tails.Get().(*[16]float32)
+	last := tails.Get()
 	defer tails.Put(last)
 	steps.mul(whole, to, a.rows, x, last[:])
 	copy(y[(whole-from)*a.rows:rows], last[:])
@@ -161,7 +162,7 @@ func (s *steps[I]) mul(from, to, rows int, x, y []float32) {
 }
 
 // tails lends the output of a padded group.
-var tails = sync.Pool{New: func() any { return new([16]float32) }}
+var tails = lent.NewPool(func() *[16]float32 { return new([16]float32) })
 
 // Rows is a sparse weight bound to the kernels that multiply vectors with rows of
 // blocks of 1 x C elements, C being one of Runs.
