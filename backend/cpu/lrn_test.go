@@ -34,18 +34,7 @@ func compared(t *testing.T, text string, threads int, in ...*tensor.Tensor) (got
 	if err := p.Run(context.Background(), in, gots); err != nil {
 		t.Fatal(err)
 	}
-	s, err := p.(*program).specialise(headers(g))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for st := range s.nodes() {
-		if !st.fast() {
-			t.Errorf("no kernel for %s", text)
-		}
-	}
-	if err := s.drop(); err != nil {
-		t.Error(err)
-	}
+	allFast(t, p, g)
 	return gots[0], wants[0]
 }
 

@@ -95,21 +95,27 @@ func TestIntegers(t *testing.T) {
 				t.Errorf("%s\nof %v: %v, want %v", text, in, got[0], want[0])
 			}
 		}
-		s, err := p.(*program).specialise(headers(g))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for st := range s.nodes() {
-			if !st.fast() {
-				t.Errorf("no kernel for %s", text)
-			}
-		}
-		if err := s.drop(); err != nil {
-			t.Error(err)
-		}
+		allFast(t, p, g)
 		if err := p.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// allFast fails unless a program has a kernel for each node of its graph.
+func allFast(t *testing.T, p backend.Program, g *ir.Graph) {
+	t.Helper()
+	s, err := p.(*program).specialise(headers(g))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for st := range s.nodes() {
+		if !st.fast() {
+			t.Errorf("no kernel for %v in %v", st.node, g)
+		}
+	}
+	if err := s.drop(); err != nil {
+		t.Error(err)
 	}
 }
 
