@@ -131,6 +131,10 @@ func (p *piece) put(y, x []float32, out []int, add bool) {
 	}
 }
 
+// pieceProducts is the number of multiply-adds in the time that a piece takes besides its own: its loops begin and end, and its
+// results are put in their places. Tests change it.
+var pieceProducts = 1 << 18
+
 // bindTaps computes a dilated convolution tap by tap, where taps reach so few pixels that most products would be of zeros. It is
 // nil for others. With weights that are not dense that pays where five sixths of the products go.
 func bindTaps(p *program, n *ir.Node, g *convGeometry, ep epilogue) (*bound, error) {
@@ -141,7 +145,11 @@ func bindTaps(p *program, n *ir.Node, g *convGeometry, ep epilogue) (*bound, err
 	for _, r := range list {
 		work += r.geo.outPlane
 	}
-	if all := g.taps * g.outPlane; 2*work > all || denseValues(n.Inputs[1]) == nil && 6*work > all {
+	all := g.taps * g.outPlane
+	if 2*work > all || denseValues(n.Inputs[1]) == nil && 6*work > all {
+		return nil, nil
+	}
+	if saved := g.images * g.groups * g.rows * g.channels * (all - work); saved < pieceProducts*len(list) {
 		return nil, nil
 	}
 	return bindPieces(p, n, g, list, ep, true)
