@@ -11,7 +11,7 @@ PYTHON ?= /usr/bin/python3
 CUDA_INCLUDE ?= $(CURDIR)/out/nvcc/usr/include
 WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 
-.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits zoo zoo-avx2 zoo-graphs zoo-python clean
+.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits zoo zoo-avx2 zoo-graphs zoo-python page-libs page-pictures clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -63,7 +63,7 @@ check-cuda: $(CUDA_INCLUDE)/cuda.h ## vet and staticcheck with the tag cuda
 
 # Packages whose tests run goroutines; kernels of formats do so in one of theirs.
 CONCURRENT = . ./backend ./backend/cpu ./backend/cuda ./backend/shapecache ./backend/format ./backend/format/emit ./backend/format/sparse ./backend/ref \
-	./data ./internal/atomicfile ./internal/claims ./internal/mapped ./ir/onnx \
+	./cmd/spc/page ./data ./internal/atomicfile ./internal/claims ./internal/mapped ./ir/onnx \
 	./passes/calib ./passes/fit ./passes/obs ./passes/prune ./passes/recon
 
 race: ## the race detector on the concurrent packages (needs a C compiler)
@@ -175,6 +175,16 @@ zoo-python: ## the packages that export the zoo (needs apt, unless they are ther
 out/ort/node_modules:
 	@command -v node >/dev/null && command -v npm >/dev/null || { echo "ONNX Runtime needs node and npm, which bring it"; exit 1; }
 	npm install --silent --no-audit --no-fund --ignore-scripts --prefix out/ort onnxruntime-node@1.30.0
+
+page-libs: ## the libraries of the page of spc inspect, of the versions that cmd/spc/page/libs.sh names (needs npm)
+	cmd/spc/page/libs.sh
+
+page-pictures: build ## the pictures of that page in docs/pictures (needs Chromium, and the models in $(SPC_SHARED))
+	$(GO) run ./tests/archs/gen -only resnet50,minilm -o out/page
+	bin/spc compile out/page/resnet50.onnx -o out/page/resnet50.spx --sparsity 0.8
+	bin/spc compile out/page/minilm.onnx -o out/page/minilm.spx --sparsity 0.8 --pattern uniform-block:4x1 --dim sequence=128
+	bin/spc compile $(SPC_SHARED)/models/yolox-nano/model.onnx -o out/page/yolox-nano.spx --sparsity 0.7
+	$(GO) run ./tests/page/cmd -spc bin/spc -models out/page -o docs/pictures
 
 clean: ## remove bin, out and models
 	rm -rf bin out models

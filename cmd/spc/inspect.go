@@ -17,27 +17,41 @@ import (
 func inspectCommand() *cobra.Command {
 	var layer string
 	var asJSON bool
+	var page pageFlags
 	c := &cobra.Command{
-		Use:   "inspect MODEL.{spx,onnx}",
+		Use:   "inspect MODEL.{spx,onnx} [OTHER.{spx,onnx}]",
 		Short: "Show how each weight is stored, and why",
 		Long: `Show a row for each weight: its operator, its size as a matrix M x K, its zeros,
 the format that it is stored in, and the reason; and the nodes that are interpreted,
 as the CPU has no kernel for them, with the share of the time that they are predicted
 to take where sizes are known. With --layer, show every way in
-which that layer's weight could have been stored, and why it was not.`,
+which that layer's weight could have been stored, and why it was not.
+With --html or --serve, show all of that as a page, of one model or of two beside each
+other, with the graph and with times, which runs on random inputs tell unless -i gives
+others. --serve :8090 serves it until an interrupt, and runs the model again when it is
+asked to.`,
 		Example: `  spc inspect model.spx
   spc inspect model.spx --layer '*conv_3*'
-  spc inspect model.spx --json`,
-		Args:              usage(1, 1),
-		ValidArgsFunction: files(1, "spx", "onnx"),
+  spc inspect model.spx --json
+  spc inspect model.spx --html report.html
+  spc inspect model.spx model.onnx --html both.html`,
+		Args:              usage(1, 2),
+		ValidArgsFunction: files(2, "spx", "onnx"),
 	}
 	fs := c.Flags()
 	fs.StringVar(&layer, "layer", "", "the `NAME` or glob of a layer or weight whose candidates to show")
+	page.add(c)
 	addCopyFlag(fs)
 	jsonFlag(fs, &asJSON)
 	complete(c, "layer", cobra.NoFileCompletions)
 
 	c.RunE = func(c *cobra.Command, args []string) error {
+		switch asked, err := page.asked(c, args); {
+		case err != nil:
+			return err
+		case asked:
+			return page.run(c, args)
+		}
 		m, err := loadModel(c, args[0], sizes{}, spc.RunOptions{})
 		if err != nil {
 			return err
