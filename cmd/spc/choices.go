@@ -13,6 +13,7 @@ import (
 var flagOf = map[option.Name]string{
 	option.Shapes:           "shape",
 	option.Dims:             "dim",
+	option.Open:             "dim",
 	option.Target:           "target",
 	option.Format:           "format",
 	option.Sparsity:         "sparsity",

@@ -88,7 +88,7 @@ func (f *makeFlags) apply(c *cobra.Command) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	f.o.Shapes, f.o.Dims = s.shapes, s.dims
+	f.o.Shapes, f.o.Dims, f.o.Open = s.shapes, s.dims, s.open
 	for _, text := range f.layers {
 		l, err := spc.ParseLayerSparsity(text)
 		if err != nil {
@@ -174,6 +174,7 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 		ValidArgsFunction: files(1, "onnx"),
 	}
 	fs := c.Flags()
+	f.shapes.open = true
 	fs.StringVarP(&f.out, "output", "o", "", "the .spx `FILE` to write; by default the model's name with .spx, in the current folder")
 	f.makeFlags.add(c)
 	targets := names(spc.Targets())
@@ -273,6 +274,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 	if len(parts) > 0 {
 		fmt.Fprintf(w, "formats   %s\n", strings.Join(parts, ", "))
 	}
+	printOpen(w, r)
 	if err := printQuantised(w, r); err != nil {
 		return err
 	}

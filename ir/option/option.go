@@ -19,6 +19,7 @@ type Name string
 const (
 	Shapes Name = "Shapes"
 	Dims   Name = "Dims"
+	Open   Name = "Open"
 	Target Name = "Target"
 	Format Name = "Format"
 
