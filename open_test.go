@@ -1,13 +1,17 @@
 package spc_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"spc"
+	"spc/ir/tensor"
+	"spc/passes/choose"
 	"spc/tests/archs"
+	"spc/tests/graphtest"
 )
 
 // openModel has products of f32[batch,T,40] with two weights, and one of the mean over T.
@@ -77,10 +81,105 @@ func TestSizesOfNoOpenDimensionAreRefused(t *testing.T) {
 		"Open T=1..2, but Dims T=5":                               {Open: map[string]spc.Sizes{"T": {From: 1, To: 2}}, Dims: map[string]int{"T": 5}},
 		"Open T=0..2, want sizes from 1 to 1048576":               {Open: map[string]spc.Sizes{"T": {To: 2}}},
 		"Open T=3..2, want the smaller size first":                {Open: map[string]spc.Sizes{"T": {From: 3, To: 2}}},
+		"Format pair, but OneFormat":                              {Format: choose.PairFormat, OneFormat: true},
 	} {
 		o.Bytes = openModel(t)
 		if _, err := spc.Compile(t.Context(), o); !errors.Is(err, spc.ErrInvalid) || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+}
+
+// A product takes the form for its columns, once a run tells these, from memory and from a file.
+func TestProductsTakeTheFormForTheirColumns(t *testing.T) {
+	for _, q := range []tensor.DType{0, tensor.BF16} {
+		m, err := spc.Compile(t.Context(), spc.CompileOptions{Bytes: openModel(t), Format: choose.PairFormat, Prune: spc.PruneOptions{Sparsity: 0.6, KeepNone: true}, Quantize: spc.QuantizeOptions{Type: q}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file bytes.Buffer
+		if err := m.Write(&file); err != nil {
+			t.Fatal(err)
+		}
+		r, err := spc.Read(file.Bytes(), two)
+		if err != nil {
+			t.Fatal(err)
+		}
+		met := map[string]bool{}
+		for _, T := range []int{1, 2, 3, 40, 500, 1} {
+			x := tensor.New(tensor.F32, 1, T, 40)
+			for i := range x.F32s() {
+				x.F32s()[i] = float32(i%13) - 6
+			}
+			in := map[string]*tensor.Tensor{"x": x}
+			want, err := m.Interpret(t.Context(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, times, err := r.Profile(t.Context(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e := relL2(t, got, want); !(e < 1e-5) {
+				t.Errorf("%v, T = %d: relative l2 error %g", q, T, e)
+			}
+			for _, l := range m.Explain().Layers {
+				p, err := choose.ParsePair(l.Config)
+				if l.Format != choose.PairFormat || err != nil {
+					t.Fatalf("%s: %s %s, %v", l.Name, l.Format, l.Config, err)
+				}
+				n := T
+				if l.Weight == "head" {
+					n = 1
+				}
+				form := p.For(n)
+				for _, at := range times {
+					if at.Node == l.Name {
+						met[fmt.Sprint(l.Name, form)] = true
+						if at.Format != form.Format {
+							t.Errorf("%v, T = %d: %s is multiplied as %s, want %s of %s", q, T, l.Name, at.Format, form, l.Config)
+						}
+					}
+				}
+			}
+		}
+		if len(met) != 5 {
+			t.Errorf("forms %v, want both of two weights and one of the third", met)
+		}
+		r.Close()
+		m.Close()
+	}
+}
+
+// Small architectures compute with weights in two forms what the interpreter does, whatever their sizes are.
+func TestModelsOfPairsAgreeWithTheInterpreter(t *testing.T) {
+	pairs := 0
+	for i, a := range archs.Tiny {
+		for j, pattern := range []string{"uniform", "unstructured", "block:4x1", "block:1x4"} {
+			m := tiny(t, a.Name, spc.CompileOptions{Format: choose.PairFormat, Prune: spc.PruneOptions{Pattern: graphtest.Pattern(pattern), Sparsity: 0.6, KeepNone: true}, Run: two})
+			for _, l := range m.Explain().Layers {
+				if l.Format == choose.PairFormat {
+					pairs++
+				}
+			}
+			for _, symbol := range []int{1, 5, 16} {
+				in := randomInputs(m, uint64(i+j), symbol)
+				want, err := m.Interpret(t.Context(), in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := m.Run(t.Context(), in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if e := relL2(t, got, want); !(e < 1e-5) {
+					t.Errorf("%s, %s, symbols %d: relative l2 error %g", a.Name, pattern, symbol, e)
+				}
+			}
+			m.Close()
+		}
+	}
+	if pairs < 20 {
+		t.Errorf("only %d weights have two forms", pairs)
 	}
 }

@@ -41,6 +41,8 @@ type CompileOptions struct {
 
 	Target Target // the device that formats are chosen for
 	Format Format // of all weights that it suits
+	// OneFormat forbids that weights are kept in two formats, one for few columns and one for many.
+	OneFormat bool
 
 	Prune       PruneOptions
 	Quantize    QuantizeOptions
@@ -326,7 +328,7 @@ func (o *CompileOptions) report(c *passes.Context) (ReportOptions, error) {
 	quantize, err := quantised.of(o.Quantize.Type)
 	r := ReportOptions{
 		Pattern: c.Prune.Pattern.String(), Sparsity: c.Prune.Sparsity, Allocate: string(c.Prune.Allocate),
-		Format: c.Choose.Format, Target: string(o.Target), Quantize: quantize, Command: o.Command,
+		Format: c.Choose.Format, Target: string(o.Target), Quantize: quantize, OneFormat: o.OneFormat, Command: o.Command,
 	}
 	return r, err
 }
@@ -342,7 +344,7 @@ func (o *CompileOptions) passContext(seen *calib.Observer) (*passes.Context, err
 	}
 	c := &passes.Context{Masks: o.Prune.Masks, Store16: o.Target == CPU}
 	c.Formats, c.Model = o.Target.formats()
-	c.Choose.Format = choose.Auto
+	c.Choose.Format, c.Choose.OneFormat = choose.Auto, o.OneFormat
 	for _, symbol := range slices.Sorted(maps.Keys(o.Open)) {
 		if err := o.Open[symbol].Check(); err != nil {
 			return nil, option.Errorf("%v %s=%v", option.Open, symbol, err)
@@ -350,6 +352,9 @@ func (o *CompileOptions) passContext(seen *calib.Observer) (*passes.Context, err
 		if n, fixed := o.Dims[symbol]; fixed {
 			return nil, option.Errorf("%v %s=%v, but %v %s=%d", option.Open, symbol, o.Open[symbol], option.Dims, symbol, n)
 		}
+	}
+	if o.OneFormat && o.Format == choose.PairFormat {
+		return nil, option.Errorf("%v %s, but %v", option.Format, o.Format, option.OneFormat)
 	}
 	if o.Format != "" {
 		if _, err := ParseFormat(string(o.Format)); err != nil {

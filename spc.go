@@ -86,6 +86,8 @@ type ReportOptions struct {
 	Format   string  `json:"format"`
 	Target   string  `json:"target"`
 	Quantize string  `json:"quantize,omitempty"`
+	// OneFormat forbade that weights have two formats.
+	OneFormat bool `json:"one_format,omitempty"`
 	// Command would make the model again, in the folder of what it names; empty where a program
 	// compiled it that did not say so.
 	Command []string `json:"command,omitempty"`

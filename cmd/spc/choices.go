@@ -16,6 +16,7 @@ var flagOf = map[option.Name]string{
 	option.Open:             "dim",
 	option.Target:           "target",
 	option.Format:           "format",
+	option.OneFormat:        "one-format",
 	option.Sparsity:         "sparsity",
 	option.Pattern:          "pattern",
 	option.Layers:           "layer",

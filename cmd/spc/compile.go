@@ -179,6 +179,7 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 	f.makeFlags.add(c)
 	targets := names(spc.Targets())
 	choiceVar(fs, &f.o.Format, "format", "auto", spc.ParseFormat, "the storage format: "+strings.Join(formats(), ", "))
+	fs.BoolVar(&f.o.OneFormat, "one-format", false, "keep no weight in two formats, one for few columns and one for many")
 	choiceVar(fs, &f.o.Target, "target", "cpu", spc.ParseTarget, "the device that formats are chosen for: "+strings.Join(targets, ", ")+";\nGPUs are taken to compute in 16-bit floats")
 	fs.StringVar(&f.o.Debug.StopAfter, "stop-after", "", "the last `PASS` that runs; without -o the graph is printed")
 	fs.StringVar(&f.o.Debug.DumpDir, "dump-passes", "", "a `DIR` for the graph's text after each pass and, where the\nshapes of its inputs are known, each step of the CPU's lowering")

@@ -8,9 +8,10 @@ import (
 	"strings"
 
 	"spc"
+	"spc/passes/choose"
 )
 
-// printOpen says what sizes of open dimensions formats were chosen for.
+// printOpen says what sizes of open dimensions formats were chosen for, and what two forms of weights cost.
 func printOpen(w io.Writer, r *spc.Report) {
 	if !slices.ContainsFunc(r.Layers, func(l spc.Layer) bool { return len(l.Candidates) > 1 }) {
 		return
@@ -35,6 +36,20 @@ func printOpen(w io.Writer, r *spc.Report) {
 	}
 	if len(parts) > 0 {
 		fmt.Fprintf(w, "chosen    for %s (--dim narrows that)\n", strings.Join(parts, ", "))
+	}
+	two, second := map[string]bool{}, 0
+	for _, l := range r.Layers {
+		if l.Format == choose.PairFormat && !two[l.Weight] {
+			two[l.Weight] = true
+			second += l.SecondBytes
+		}
+	}
+	if len(two) > 0 {
+		more := "more"
+		if second < 0 {
+			second, more = -second, "less"
+		}
+		fmt.Fprintf(w, "pairs     %s in two forms, %s %s than in one (--one-format forbids that)\n", plural(len(two), "weight"), size(int64(second)), more)
 	}
 }
 

@@ -61,3 +61,28 @@ func TestFormatsForOpenSizes(t *testing.T) {
 		fails(t, append(args, "--dim", "t=1..5"), "--dim t=1..5, want one size; spc compile takes several, to choose formats for")
 	}
 }
+
+func TestWeightsInTwoForms(t *testing.T) {
+	workspace(t)
+	made := []string{"compile", "lm.onnx", "-o", "lm.spx", "--sparsity", "0.5", "--dim", "batch=1", "--dim", "t=1,12"}
+	out := ok(t, made...)
+	for _, want := range []string{"formats   dense 1, pair 1\n", "pairs     1 weight in two forms, 960 B more than in one (--one-format forbids that)\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%s, want %s", out, want)
+		}
+	}
+	if out := ok(t, "inspect", "lm.spx"); !strings.Contains(out, "pair nm:16:32<7,dense") || !strings.Contains(out, "1.11x than dense alone") {
+		t.Errorf("no forms in %s", out)
+	}
+	for _, n := range []string{"t=1", "t=6", "t=7", "t=12"} {
+		ok(t, "verify", "lm.onnx", "lm.spx", "--dim", n)
+	}
+	if out := ok(t, append(made, "--one-format")...); strings.Contains(out, "pair") {
+		t.Errorf("--one-format prints %s", out)
+	}
+	if out := ok(t, "inspect", "lm.spx"); !strings.Contains(out, "--one-format") {
+		t.Errorf("the command is not kept: %s", out)
+	}
+	fails(t, append(made, "--one-format", "--format", "ell"), "--format and --one-format exclude each other")
+	fails(t, append(made, "--format", "pair", "--target", "cuda"), `--format "pair": want auto or dense, ell, nm, block, csr`)
+}

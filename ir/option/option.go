@@ -23,6 +23,8 @@ const (
 	Target Name = "Target"
 	Format Name = "Format"
 
+	OneFormat Name = "OneFormat"
+
 	Sparsity    Name = "Prune.Sparsity"
 	Pattern     Name = "Prune.Pattern"
 	Layers      Name = "Prune.Layers"

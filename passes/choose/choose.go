@@ -114,6 +114,7 @@ type Layer struct {
 	DType       string      `json:"dtype"`
 	DenseBytes  int         `json:"dense_bytes"`
 	StoredBytes int         `json:"stored_bytes"`
+	SecondBytes int         `json:"second_bytes,omitempty"` // of these, what two forms take more than the best alone
 	Nonzeros    int         `json:"nonzeros"`
 	Reason      string      `json:"reason"`
 	Candidates  []Candidate `json:"candidates"`
@@ -129,6 +130,7 @@ type Options struct {
 	Half      tensor.DType
 	Format    string           // Auto, or the name of the only format to use where it suits; empty is Auto
 	Sizes     map[string]Sizes // of open dimensions, by their symbols; what they are by default is in docs/formats.md
+	OneFormat bool             // no weight has two forms
 	Recognise func(w *tensor.Tensor) string
 	Progress  func(done, total int)
 }
@@ -431,7 +433,20 @@ func (c *Candidate) near(dense *Candidate) bool {
 func (c *chooser) agree(uses []use) *Candidate {
 	all := together(uses)
 	best := c.best(all)
-	all.Reason = c.reason(all, best)
+	more := ""
+	if p := c.pair(uses, all, best); p != nil {
+		alone := *best
+		for _, u := range uses {
+			two := p.candidate(u.Layer)
+			u.Candidates = append(u.Candidates, two)
+			sortByTime(u.Candidates)
+			u.SecondBytes = two.StoredBytes - alone.StoredBytes
+		}
+		all = together(uses)
+		best = &all.Candidates[slices.IndexFunc(all.Candidates, is(PairFormat))]
+		more = fmt.Sprintf(", %.2fx than %v alone", ratio(alone.time(), best.time()), alone.form())
+	}
+	all.Reason = c.reason(all, best) + more
 	if len(uses) == 1 {
 		c.explain(all, best, false)
 		return best

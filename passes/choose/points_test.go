@@ -173,6 +173,9 @@ func fast(name string, upTo int, few, many float64) fake {
 	}}
 }
 
+// pairs packs nothing of its own.
+var pairs = fake{name: PairFormat, costs: func(*Matrix, int) []Cost { return nil }}
+
 func layer(t *testing.T, g *ir.Graph, o Options, formats ...Format) Layer {
 	t.Helper()
 	layers, _, err := Run(g, append([]Format{fast(Dense, 1, 100, 100)}, formats...), model(nil), o)
@@ -217,14 +220,96 @@ func TestTheLeastTimeOverThePointsWins(t *testing.T) {
 	}
 }
 
-// Whatever the times are, what is chosen is at no point slower than dense by more than the margin, and takes the least time of
-// what is not.
+func TestTwoFormsWhereThatPays(t *testing.T) {
+	few, many := fast("few", 37, 40, 300), fast("many", 37, 200, 50)
+	// ends is fast for few columns and for many.
+	ends := fake{name: "ends", costs: func(w *Matrix, n int) []Cost {
+		each := 50.
+		if n > 6 && n < 30 {
+			each = 180
+		}
+		return []Cost{{Kernel: "ends", Work: float64(n) * each, Bytes: 10, Efficiency: 1}}
+	}}
+	for name, c := range map[string]struct {
+		formats []Format
+		o       Options
+		want    string
+	}{
+		"few and many":               {[]Format{few, many, pairs}, Options{}, "pair few<38,many"},
+		"dense and many":             {[]Format{many, pairs}, Options{}, "pair dense<38,many"},
+		"few and dense":              {[]Format{few, pairs}, Options{}, "pair few<38,dense"},
+		"turns with dense":           {[]Format{ends, pairs}, Options{}, "pair ends<7,dense<30,ends"},
+		"turns":                      {[]Format{ends, fast("a", 1, 54, 54), pairs}, Options{}, "a "},
+		"turns that pay":             {[]Format{ends, fast("a", 1, 80, 80), pairs}, Options{}, "pair ends<7,a<30,ends"},
+		"nothing to take turns with": {[]Format{fast("a", 1, 50, 50), fast("b", 1, 60, 60), pairs}, Options{}, "a "},
+		"forbidden":                  {[]Format{few, many, pairs}, Options{OneFormat: true}, "dense "},
+		"a device of one form":       {[]Format{few, many}, Options{}, "dense "},
+		"a gain of 9%":               {[]Format{fast("few", 63, 50, 60), fast("many", 63, 60, 50), pairs}, Options{}, "few "},
+		"a gain of 11%":              {[]Format{fast("few", 63, 50, 64), fast("many", 63, 64, 50), pairs}, Options{}, "pair few<64,many"},
+		// Neither is faster than dense by the margin over its own points, which leaves dense there.
+		"a form that is near dense": {[]Format{fast("few", 37, 97, 300), many, pairs}, Options{}, "pair dense<38,many"},
+		// One point at which a form is slower than dense leaves it out.
+		"a form that is slower": {[]Format{fast("a", 1, 110, 20), pairs}, Options{}, "pair dense<2,a"},
+		"asked for":             {[]Format{fast("few", 63, 50, 51), fast("many", 63, 51, 50), pairs}, Options{Format: PairFormat}, "pair few<64,many"},
+		"one size":              {[]Format{few, many, pairs}, Options{Sizes: map[string]Sizes{"T": {From: 9, To: 9}}}, "few "},
+		"asked for one size":    {[]Format{few, many, pairs}, Options{Format: PairFormat, Sizes: map[string]Sizes{"T": {From: 9, To: 9}}}, "dense "},
+		"few sizes":             {[]Format{few, many, pairs}, Options{Sizes: map[string]Sizes{"T": {From: 1, To: 30}}}, "few "},
+		"named sizes":           {[]Format{few, many, pairs}, Options{Sizes: map[string]Sizes{"T": {From: 1, To: 128, Only: []int{1, 128}}}}, "pair few<38,many"},
+	} {
+		l := layer(t, open(t, of("T")), c.o, c.formats...)
+		if got := l.Format + " " + l.Config; got != c.want {
+			t.Errorf("%s: %s, %q, want %s", name, got, l.Reason, c.want)
+		}
+		if two := l.Format == PairFormat; two != (l.SecondBytes == 10) {
+			t.Errorf("%s: %d bytes more", name, l.SecondBytes)
+		}
+		for _, a := range l.Candidates {
+			if a.Chosen != (a.Format == l.Format) || a.Why == "" {
+				t.Errorf("%s: %+v", name, a)
+			}
+		}
+	}
+	l := layer(t, open(t, of("T")), Options{}, few, many, pairs)
+	if want := "predicted 2.2x faster than dense: 2.5x for 1 column to 2.0x for 1024, 2.24x than dense alone"; l.Reason != want {
+		t.Errorf("%q, want %q", l.Reason, want)
+	}
+	if d := cmp.Diff([]float64{0.04, 0.16, 0.64, 3.2, 12.8, 51.2}, l.Candidates[0].PointsUs); d != "" {
+		t.Error(d)
+	}
+}
+
+// A weight that two nodes read has two forms where that pays for both together.
+func TestReadersOfAWeightAgreeOnTwoForms(t *testing.T) {
+	g := open(t, of("T"), of("T", "batch"))
+	g.Nodes[1].SetInput(1, g.Nodes[0].Inputs[1])
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	formats := []Format{fast(Dense, 1, 100, 100), fast("few", 37, 40, 300), fast("many", 37, 200, 50), pairs}
+	layers, _, err := Run(g, formats, model(nil), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range layers {
+		at := slices.IndexFunc(l.Candidates, is(PairFormat))
+		if l.Format != PairFormat || l.Config != "few<38,many" || at < 0 || !l.Candidates[at].Chosen {
+			t.Errorf("node %d: %s %s, %q", i, l.Format, l.Config, l.Reason)
+		}
+	}
+	if a, b := layers[0].Points, layers[1].Points; len(a) != len(b) || a[1].N == b[1].N {
+		t.Errorf("points %v and %v", a, b)
+	}
+}
+
+// Whatever the times are, what is chosen is at no point slower than dense by more than the margin, and a pair takes less time
+// than any form alone that stands beside it.
 func TestNothingChosenIsSlowerThanDense(t *testing.T) {
 	const seed = 11
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
+	two := 0
 	for range 300 {
-		var formats []Format
+		formats := []Format{pairs}
 		for i := range 1 + rng.IntN(4) {
 			times := make([]float64, 6)
 			for j := range times {
@@ -241,6 +326,9 @@ func TestNothingChosenIsSlowerThanDense(t *testing.T) {
 		l := layer(t, open(t, of("T")), Options{}, formats...)
 		dense := l.dense()
 		chosen := l.Candidates[slices.IndexFunc(l.Candidates, func(c Candidate) bool { return c.Chosen })]
+		if l.Format == PairFormat {
+			two++
+		}
 		for i, us := range chosen.PointsUs {
 			if us > 1.0501*dense.PointsUs[i] {
 				t.Errorf("%s %s takes %v for %d columns, dense %v", l.Format, l.Config, us, l.Points[i].N, dense.PointsUs[i])
@@ -251,5 +339,8 @@ func TestNothingChosenIsSlowerThanDense(t *testing.T) {
 				t.Errorf("%s takes %v on average, %s %s %v", a.Format, a.PredictedUs, l.Format, l.Config, chosen.PredictedUs)
 			}
 		}
+	}
+	if two < 30 {
+		t.Errorf("%d pairs", two)
 	}
 }
