@@ -344,3 +344,72 @@ func TestNothingChosenIsSlowerThanDense(t *testing.T) {
 		t.Errorf("%d pairs", two)
 	}
 }
+
+// columnsOf are the columns that times are predicted for, by layer, and for what open dimensions.
+func columnsOf(t *testing.T, text string, given map[string]Sizes) string {
+	t.Helper()
+	g, err := ir.Parse(text, op.Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	layers, opens, err := Run(g, []Format{fast(Dense, 1, 100, 100)}, model(nil), Options{Sizes: given})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, l := range layers {
+		var list []int
+		for _, p := range l.Points {
+			list = append(list, p.N)
+		}
+		got += fmt.Sprintln(l.Name, list)
+	}
+	for _, o := range opens {
+		got += fmt.Sprintf("%q %v %v\n", o.Name, o.Batch, o.Sizes)
+	}
+	return got
+}
+
+// What a dimension is behind a stride, or in data, inference of shapes does not name: columns follow all the same.
+func TestColumnsFollowByInference(t *testing.T) {
+	images := `graph "g"(%x: f32[1,1,H,W]) {
+  %w: f32[2,1,3,3] = const {` + strings.TrimSuffix(strings.Repeat("1.0, ", 18), ", ") + `}
+  %v: f32[1,2,3,3] = const {` + strings.TrimSuffix(strings.Repeat("1.0, ", 18), ", ") + `}
+  %y: f32[*] = Conv "a" (%x, %w) {strides = [2, 2], pads = [1, 1, 1, 1]}
+  %z: f32[*] = Conv "b" (%y, %v) {strides = [2, 2], pads = [1, 1, 1, 1]}
+  return %z
+}`
+	sum := `graph "g"(%x: f32[T,2], %y: f32[S,2]) {
+  %w: f32[2,1] = const {1.0, 2.0}
+  %s: f32[*] = Add "s" (%x, %y)
+  %z: f32[*] = MatMul "fc" (%s, %w)
+  return %z
+}`
+	found := `graph "g"(%x: f32[9]) {
+  %w: f32[1,2] = const {1.0, 2.0}
+  %at: i64[*] = NonZero "found" (%x)
+  %t: i64[*] = Transpose "t" (%at)
+  %f: f32[*] = Cast "f" (%t) {to = 1}
+  %z: f32[*] = MatMul "fc" (%f, %w)
+  return %z
+}`
+	for _, c := range []struct {
+		text  string
+		given map[string]Sizes
+		want  string
+	}{
+		{images, nil, "a [1 4 64 512 512 1024 16384 262144]\nb [1 16 256 256 256 4096 65536]\n\"H\" false 1..1024\n\"W\" false 1..1024\n"},
+		{images, map[string]Sizes{"H": {From: 8, To: 8}, "W": {From: 8, To: 16}}, "a [16 20 24 28 32]\nb [4 6 8]\n\"W\" false 8..16\n"},
+		{sum, map[string]Sizes{"T": {From: 2, To: 9}, "S": {From: 1, To: 1}}, "fc [2 3 4 5 7 9]\n\"T\" false 2..9\n"},
+		// Sizes that do not go together leave what is inferred without them.
+		{sum, map[string]Sizes{"T": {From: 2, To: 2}, "S": {From: 3, To: 3}}, "fc [1 4 16 64 256 1024]\n\"\" false 1..1024\n"},
+		{found, nil, "fc [1 4 16 64 256 1024]\n\"\" false 1..1024\n"},
+	} {
+		if got := columnsOf(t, c.text, c.given); got != c.want {
+			t.Errorf("%v: %s, want %s", c.given, got, c.want)
+		}
+	}
+}
