@@ -34,8 +34,12 @@ func printOpen(w io.Writer, r *spc.Report) {
 		}
 		parts = append(parts, printable(name)+" "+between)
 	}
+	narrow := ""
+	if len(r.Open) > 0 && r.Open[0].Name != "" { // which come first
+		narrow = " (--dim narrows that)"
+	}
 	if len(parts) > 0 {
-		fmt.Fprintf(w, "chosen    for %s (--dim narrows that)\n", strings.Join(parts, ", "))
+		fmt.Fprintf(w, "chosen    for %s%s\n", strings.Join(parts, ", "), narrow)
 	}
 	two, second := map[string]bool{}, 0
 	for _, l := range r.Layers {
