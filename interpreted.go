@@ -91,7 +91,8 @@ func (m *Model) sizes() (in []*tensor.Tensor, known bool) {
 	return in, known
 }
 
-// predicted sums the times that were predicted for the formats of nodes' weights on the CPU.
+// predicted sums the times that were predicted for the formats of nodes' weights on the CPU, for the fewest columns where
+// these are open.
 func (r *Report) predicted() map[string]float64 {
 	out := map[string]float64{}
 	if r.Options.Target != string(CPU) {
@@ -99,8 +100,12 @@ func (r *Report) predicted() map[string]float64 {
 	}
 	for _, l := range r.Layers {
 		for _, c := range l.Candidates {
+			us := cmp.Or(c.MeasuredUs, c.PredictedUs)
+			if c.PointsUs != nil {
+				us = c.PointsUs[0]
+			}
 			if c.Chosen {
-				out[l.Name] += cmp.Or(c.MeasuredUs, c.PredictedUs) / 1e6
+				out[l.Name] += us / 1e6
 			}
 		}
 	}

@@ -101,6 +101,24 @@ func TestTimeInTheInterpreterIsToldOnce(t *testing.T) {
 	}
 }
 
+// An open number of samples counts as one, also in what products with weights are predicted to take.
+func TestOpenBatchesCountAsOneSample(t *testing.T) {
+	var shares []float64
+	for _, batch := range []string{"1", "batch"} {
+		m, kind := withoutKernel(t, "%x: f32["+batch+",9,9]", `%w: f32[9,9] = const {`+strings.TrimSuffix(strings.Repeat("1.0, ", 9*9), ", ")+`}
+  %r: f32[*] = MatMul "r" (%x, %w)`)
+		list := m.Interpreted()
+		if len(list) != 1 || !(list[0].Share > 0 && list[0].Share < 1) {
+			t.Fatalf("%s: %+v", kind, list)
+		}
+		shares = append(shares, list[0].Share)
+		m.Close()
+	}
+	if shares[0] != shares[1] {
+		t.Errorf("shares %v of one sample and of an open number", shares)
+	}
+}
+
 func TestNothingIsSaidWhereAllHaveKernels(t *testing.T) {
 	m, err := spc.Compile(t.Context(), spc.CompileOptions{Bytes: tinyBytes(t, "resnet")})
 	if err != nil {

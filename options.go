@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"spc/backend/format"
 	"spc/backend/machine"
 	"spc/backend/tune"
+	"spc/ir"
 	"spc/ir/onnx"
 	"spc/ir/option"
 	"spc/ir/tensor"
@@ -34,9 +36,13 @@ type CompileOptions struct {
 
 	Shapes map[string][]int // sizes of inputs by name, in place of declared ones; AnySize leaves one open
 	Dims   map[string]int   // sizes of symbols
+	// Open says of symbols that stay open what sizes formats are chosen for. Runs may have others.
+	Open map[string]Sizes
 
 	Target Target // the device that formats are chosen for
 	Format Format // of all weights that it suits
+	// OneFormat forbids that weights are kept in two formats, one for few columns and one for many.
+	OneFormat bool
 
 	Prune       PruneOptions
 	Quantize    QuantizeOptions
@@ -233,6 +239,12 @@ func Formats() []Format {
 	return list
 }
 
+// Sizes are what an open dimension may be.
+type Sizes = choose.Sizes
+
+// ParseSizes reads FROM..TO, or sizes with commas between them.
+func ParseSizes(s string) (Sizes, error) { return choose.ParseSizes(s) }
+
 // Target is a device that formats are chosen for. The zero Target is the CPU. GPUs are taken to
 // compute in 16-bit floats, and products of 8-bit integers in these.
 type Target string
@@ -316,7 +328,7 @@ func (o *CompileOptions) report(c *passes.Context) (ReportOptions, error) {
 	quantize, err := quantised.of(o.Quantize.Type)
 	r := ReportOptions{
 		Pattern: c.Prune.Pattern.String(), Sparsity: c.Prune.Sparsity, Allocate: string(c.Prune.Allocate),
-		Format: c.Choose.Format, Target: string(o.Target), Quantize: quantize, Command: o.Command,
+		Format: c.Choose.Format, Target: string(o.Target), Quantize: quantize, OneFormat: o.OneFormat, Command: o.Command,
 	}
 	return r, err
 }
@@ -332,7 +344,18 @@ func (o *CompileOptions) passContext(seen *calib.Observer) (*passes.Context, err
 	}
 	c := &passes.Context{Masks: o.Prune.Masks, Store16: o.Target == CPU}
 	c.Formats, c.Model = o.Target.formats()
-	c.Choose.Format = choose.Auto
+	c.Choose.Format, c.Choose.OneFormat = choose.Auto, o.OneFormat
+	for _, symbol := range slices.Sorted(maps.Keys(o.Open)) {
+		if err := o.Open[symbol].Check(); err != nil {
+			return nil, option.Errorf("%v %s=%v", option.Open, symbol, err)
+		}
+		if n, fixed := o.Dims[symbol]; fixed {
+			return nil, option.Errorf("%v %s=%v, but %v %s=%d", option.Open, symbol, o.Open[symbol], option.Dims, symbol, n)
+		}
+	}
+	if o.OneFormat && o.Format == choose.PairFormat {
+		return nil, option.Errorf("%v %s, but %v", option.Format, o.Format, option.OneFormat)
+	}
 	if o.Format != "" {
 		if _, err := ParseFormat(string(o.Format)); err != nil {
 			return nil, err
@@ -363,6 +386,34 @@ func (o *CompileOptions) passContext(seen *calib.Observer) (*passes.Context, err
 		return nil, option.Errorf("%v has no use without %v, a %v that sets its own, or %v int8", option.Calibration, option.Sparsity, option.Pattern, option.Quantize)
 	}
 	return c, nil
+}
+
+// open returns the sizes of open dimensions by their symbols in a graph.
+func (o *CompileOptions) open(g *ir.Graph, info *onnx.Info) (map[string]Sizes, error) {
+	open := map[string]bool{}
+	for _, v := range g.Inputs {
+		for _, d := range v.Type.Dims {
+			open[d.Symbol()] = !d.Known() && !d.Fresh()
+		}
+	}
+	sizes := map[string]Sizes{}
+	for _, name := range slices.Sorted(maps.Keys(o.Open)) {
+		symbol, named := info.Symbols[name]
+		if !named && open[name] { // as messages call it
+			symbol = name
+		}
+		switch {
+		case open[symbol]:
+			sizes[symbol] = o.Open[name]
+		case named:
+			return nil, option.Errorf("%v %s=%v: the dimension has a size, want an open one", option.Open, name, o.Open[name])
+		case len(info.Symbols) == 0:
+			return nil, option.Errorf("%v: no dimension is called %q: the model has no symbolic dimensions", option.Open, name)
+		default:
+			return nil, option.Errorf("%v: no dimension is called %q, want one of: %s", option.Open, name, strings.Join(slices.Sorted(maps.Keys(info.Symbols)), ", "))
+		}
+	}
+	return sizes, nil
 }
 
 // pass makes of the options what the pass wants, but for the samples.

@@ -19,9 +19,9 @@ type Pruned struct {
 }
 
 // Prune prunes an ONNX model, and quantises it, as Compile would with the same options;
-// Format is not used. Batch normalisation is folded into the weights.
+// Format, OneFormat and Open are not used. Batch normalisation is folded into the weights.
 func Prune(ctx context.Context, o CompileOptions) (*Pruned, error) {
-	o.Format = ""
+	o.Format, o.OneFormat, o.Open = "", false, nil
 	m, err := compile(ctx, o, passes.With(passes.Unportable))
 	if err != nil {
 		return nil, err

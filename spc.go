@@ -58,13 +58,18 @@ type Layer = choose.Layer
 // Candidate is one way in which a weight could have been stored.
 type Candidate = choose.Candidate
 
+// OpenDim is an open dimension, with the sizes that formats are chosen for.
+type OpenDim = choose.Open
+
 // Report explains a model: what pruning did, and how each weight is stored.
 type Report struct {
-	Options ReportOptions       `json:"options"`
-	Layers  []Layer             `json:"layers"`
-	Totals  Totals              `json:"totals"`
-	Prune   *fit.Result         `json:"prune,omitempty"`
-	Passes  []passes.PassReport `json:"passes"`
+	Options ReportOptions `json:"options"`
+	Layers  []Layer       `json:"layers"`
+	Totals  Totals        `json:"totals"`
+	// Open lists the open dimensions on which columns of weights depend, with the sizes that formats are chosen for.
+	Open   []OpenDim           `json:"open,omitempty"`
+	Prune  *fit.Result         `json:"prune,omitempty"`
+	Passes []passes.PassReport `json:"passes"`
 	// Transposes names the Transpose nodes that no pass could fold away.
 	Transposes []string       `json:"transposes"`
 	Quant      *quant.Result  `json:"quant,omitempty"` // what Quantize did
@@ -81,6 +86,8 @@ type ReportOptions struct {
 	Format   string  `json:"format"`
 	Target   string  `json:"target"`
 	Quantize string  `json:"quantize,omitempty"`
+	// OneFormat forbade that weights have two formats.
+	OneFormat bool `json:"one_format,omitempty"`
 	// Command would make the model again, in the folder of what it names; empty where a program
 	// compiled it that did not say so.
 	Command []string `json:"command,omitempty"`
@@ -184,6 +191,9 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 		return nil, err
 	}
 	m.meta.Source = strings.TrimSpace(info.Producer + " " + info.ProducerVersion)
+	if c.Choose.Sizes, err = o.open(m.graph, info); err != nil {
+		return nil, err
+	}
 	po, err := o.pipeline(leaveOut)
 	if err != nil {
 		return nil, err
@@ -201,6 +211,7 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 	m.report = Report{
 		Options:    told,
 		Layers:     c.Report.Layers,
+		Open:       c.Report.Open,
 		Prune:      c.Report.Prune,
 		Quant:      c.Report.Quant,
 		Passes:     c.Report.Passes,

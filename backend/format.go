@@ -3,6 +3,7 @@ package backend
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"spc/backend/machine"
 	"spc/ir"
@@ -81,8 +82,12 @@ func (f *Format) For(elements tensor.DType) *Kernels {
 	return &f.Kernels[i]
 }
 
-// Elements is the type in which the elements of a store that Check accepts are stored.
-func Elements(s *ir.Store) tensor.DType { return s.Part("values").DType() }
+// Elements is the type in which the elements of a store that Check accepts are stored: that of the part values, or of
+// those of its forms, whose names end so.
+func Elements(s *ir.Store) tensor.DType {
+	i := slices.IndexFunc(s.Parts, func(p ir.Part) bool { return p.Name == "values" || strings.HasSuffix(p.Name, "_values") })
+	return s.Parts[i].Data.DType()
+}
 
 // GPUInput is the type of X for weights with elements of a type, on a GPU whose floats are of
 // another.

@@ -185,6 +185,52 @@ func (w *Weight) Columns() int {
 	return n
 }
 
+// Symbols lists the symbols that the number of columns depends on, in order.
+func (w *Weight) Symbols() []string {
+	list := w.Cols.Symbols()
+	if s := w.Slide; s != nil {
+		list = s.Images.Symbols()
+		for _, d := range s.Out {
+			list = append(list, d.Symbols()...)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// At returns w where symbols have the given sizes.
+func (w Weight) At(sizes map[string]int) Weight {
+	at := func(d Dim) Dim {
+		if n, ok := d.At(sizes); ok {
+			return Size(max(1, n))
+		}
+		return d
+	}
+	w.Cols = at(w.Cols)
+	if w.Slide != nil {
+		s := *w.Slide
+		s.Images, s.Out = at(s.Images), slices.Clone(s.Out)
+		for i, d := range s.Out {
+			s.Out[i] = at(d)
+		}
+		w.Slide = &s
+	}
+	return w
+}
+
+// Many reports whether the product has more columns than a tensor may have elements.
+func (w *Weight) Many() bool {
+	n := float64(max(1, w.Cols.AtOne()))
+	if w.Slide != nil {
+		images, out := w.Slide.Pixels()
+		n = float64(images)
+		for _, d := range out {
+			n *= float64(d)
+		}
+	}
+	return n > MaxElems
+}
+
 // WeightOp is an operator that multiplies weights: Conv, ConvTranspose, MatMul,
 // Gemm, LSTM, GRU, RNN.
 type WeightOp interface {

@@ -346,6 +346,17 @@ func (d Dim) AtOne() int { return d.AtEvery(1) }
 // AtEvery returns the size that d has where every symbol in it is n.
 func (d Dim) AtEvery(n int) int { return d.replace(func(string) Dim { return Size(n) }).size }
 
+// Symbols lists the symbols that d is computed from, in order.
+func (d Dim) Symbols() []string {
+	var list []string
+	d.replace(func(sym string) Dim {
+		list = append(list, sym)
+		return Sym(sym)
+	})
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
 // At returns the size that d has where symbols have the given sizes; ok is false
 // where one of its symbols has none.
 func (d Dim) At(sizes map[string]int) (n int, ok bool) {

@@ -2,6 +2,7 @@ package ir
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"spc/ir/tensor"
@@ -30,6 +31,53 @@ func TestAtOneTakesSymbolsAsOne(t *testing.T) {
 		if got := c.dim.AtOne(); got != c.want {
 			t.Errorf("%v at one is %d, want %d", c.dim, got, c.want)
 		}
+	}
+}
+
+func TestSymbolsOfADimension(t *testing.T) {
+	b, s := Sym("batch"), Sym("seq")
+	for _, c := range []struct {
+		dim  Dim
+		want []string
+	}{
+		{Size(7), nil},
+		{b, []string{"batch"}},
+		{Mul(Size(4), s, Add(b, 2), s), []string{"batch", "seq"}},
+		{Min(s, Size(3)), []string{"seq"}},
+		{Sum(s, Mul(Size(-1), Min(b, Sym("?1")))), []string{"?1", "batch", "seq"}},
+	} {
+		if got := c.dim.Symbols(); !slices.Equal(got, c.want) {
+			t.Errorf("%v has the symbols %v, want %v", c.dim, got, c.want)
+		}
+	}
+}
+
+func TestColumnsOfAWeightAtSizes(t *testing.T) {
+	sizes := map[string]int{"batch": 3, "T": 5, "H": 1, "W": 6}
+	half := func(d Dim) Dim { return Add(d, -2) }
+	for _, c := range []struct {
+		w       Weight
+		symbols []string
+		want    int
+	}{
+		{Weight{Cols: Size(12)}, nil, 12},
+		{Weight{Cols: Mul(Sym("batch"), Sym("T"))}, []string{"T", "batch"}, 15},
+		{Weight{Cols: Sym("?2")}, []string{"?2"}, 1}, // unknown
+		{Weight{Cols: Sym("?2"), Slide: &Slide{Images: Sym("batch"), Out: []Dim{half(Sym("H")), half(Sym("W"))}}}, []string{"H", "W", "batch"}, 12}, // no image has -1 rows
+	} {
+		if got := c.w.Symbols(); !slices.Equal(got, c.symbols) {
+			t.Errorf("%v depends on %v, want %v", c.w, got, c.symbols)
+		}
+		before := c.w.Columns()
+		at := c.w.At(sizes)
+		if n := at.Columns(); n != c.want || c.w.Columns() != before {
+			t.Errorf("%v has %d columns, want %d", c.w, n, c.want)
+		}
+	}
+	large := Weight{Slide: &Slide{Images: Size(1 << 40), Out: []Dim{Size(1 << 40)}}}
+	small := Weight{Slide: &Slide{Images: Size(1 << 10), Out: []Dim{Size(1 << 10), Size(1 << 10)}}}
+	if !large.Many() || small.Many() || !(&Weight{Cols: Size(MaxElems + 1)}).Many() || (&Weight{Cols: Size(MaxElems)}).Many() {
+		t.Error("what has more columns than a tensor elements is not told")
 	}
 }
 

@@ -95,6 +95,7 @@ type Report struct {
 	Masks  map[string]*tensor.Tensor
 	Quant  *quant.Result
 	Layers []choose.Layer
+	Open   []choose.Open // the open dimensions that formats were chosen for
 	// Transposes names the Transpose nodes that are left.
 	Transposes []string
 }
@@ -309,8 +310,8 @@ var Pipeline = []Pass{
 		Name: "choose", Doc: "choose the storage format of every weight",
 		Needs: Typed | Pruned | Integer, Makes: Stored, Role: Unportable | Alters,
 		Run: func(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
-			layers, err := choose.Run(g, c.Formats, c.Model, c.Choose)
-			c.Report.Layers = layers
+			layers, open, err := choose.Run(g, c.Formats, c.Model, c.Choose)
+			c.Report.Layers, c.Report.Open = layers, open
 			return len(layers), err
 		},
 	},

@@ -10,6 +10,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/cpu/winograd"
+	"spc/backend/format"
 	"spc/internal/memory"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -174,6 +175,9 @@ func (p *program) portions(in []*tensor.Tensor, n int, listed map[string]bool) (
 		return nil, err
 	}
 	fold.Dead(g)
+	if _, err := format.Settle(g, p.forms); err != nil {
+		return nil, err
+	}
 	if len(g.Nodes) == 0 {
 		return []portion{{size: n}}, nil
 	}

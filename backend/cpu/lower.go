@@ -25,6 +25,9 @@ var Steps = []lower.Step[*lowering]{
 	{Name: "loosen", Doc: "unpack stored weights that are read otherwise than as weights", Run: perUnit(func(b *binding) (int, error) {
 		return 0, format.Loosen(b.graph, b.prog.unpack)
 	})},
+	{Name: "settle", Doc: "take of weights in two forms the one for the columns of a product", Run: perUnit(func(b *binding) (int, error) {
+		return format.Settle(b.graph, b.prog.forms)
+	})},
 	{Name: "einsum", Doc: "spell what sums products over sizes that were open as products of matrices", Optional: true, Run: perUnit(func(b *binding) (int, error) {
 		return fuse.Einsums(b.graph)
 	})},

@@ -8,6 +8,7 @@ import (
 	"spc/backend"
 	"spc/backend/format"
 	"spc/backend/format/dense"
+	"spc/backend/format/pair"
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -191,4 +192,9 @@ func (p *program) elements(v *ir.Value) (*tensor.Tensor, error) {
 // unpack returns the elements of a stored weight.
 func (p *program) unpack(v *ir.Value) (*tensor.Tensor, error) {
 	return prepared(p, keyOfWeight(v, "elements"), func() (*tensor.Tensor, error) { return format.Unpack(v.Store, v.Type) })
+}
+
+// forms returns those of a weight in two.
+func (p *program) forms(v *ir.Value) (*pair.Forms, error) {
+	return prepared(p, keyOfWeight(v, "forms"), func() (*pair.Forms, error) { return pair.Split(v.Store) })
 }

@@ -18,6 +18,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/format"
+	"spc/backend/format/pair"
 	"spc/backend/shapecache"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -47,6 +48,7 @@ func (d Device) Load(g *ir.Graph, o backend.Options) (backend.Program, error) {
 		specs:    shapecache.New(cmp.Or(o.Specialised, backend.Specialised), (*spec).close),
 		memory:   map[*tensor.Tensor]Pointer{},
 		unpacked: map[*ir.Store]*tensor.Tensor{},
+		pairs:    map[*ir.Store]*pair.Forms{},
 		kernels:  map[string]Kernel{},
 		weights:  map[weightKey]*weight{},
 		lasting:  map[*tensor.Tensor]bool{},
@@ -86,6 +88,7 @@ type program struct {
 	making   sync.Mutex
 	memory   map[*tensor.Tensor]Pointer   // constants on the device
 	unpacked map[*ir.Store]*tensor.Tensor // stored weights that no kernel takes as they are
+	pairs    map[*ir.Store]*pair.Forms    // the forms of stored weights that have two
 	kernels  map[string]Kernel
 	weights  map[weightKey]*weight
 	lasting  map[*tensor.Tensor]bool           // that are not of one set of input shapes alone
@@ -377,6 +380,18 @@ func (p *program) elements(v *ir.Value) (*tensor.Tensor, error) {
 		p.unpacked[v.Store], p.lasting[t] = t, true
 	}
 	return t, err
+}
+
+// forms returns those of a weight in two.
+func (p *program) forms(v *ir.Value) (*pair.Forms, error) {
+	if known := p.pairs[v.Store]; known != nil {
+		return known, nil
+	}
+	forms, err := pair.Split(v.Store)
+	if err == nil {
+		p.pairs[v.Store] = forms
+	}
+	return forms, err
 }
 
 // kernel finds a kernel of the image.

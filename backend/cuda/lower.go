@@ -24,6 +24,9 @@ var Steps = []lower.Step[*binder]{
 	{Name: "loosen", Doc: "unpack stored weights that are read otherwise than as weights", Run: func(b *binder) (int, error) {
 		return 0, format.Loosen(b.graph, func(v *ir.Value) (*tensor.Tensor, error) { return format.Unpack(v.Store, v.Type) })
 	}},
+	{Name: "settle", Doc: "take of weights in two forms the one for the columns of a product", Run: func(b *binder) (int, error) {
+		return format.Settle(b.graph, b.prog.forms)
+	}},
 	{Name: "einsum", Doc: "spell what sums products over sizes that were open as products of matrices", Optional: true, Run: func(b *binder) (int, error) {
 		return fuse.Einsums(b.graph)
 	}},

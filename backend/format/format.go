@@ -17,6 +17,7 @@ import (
 	"spc/backend/format/ell"
 	"spc/backend/format/i8"
 	"spc/backend/format/nm"
+	"spc/backend/format/pair"
 	"spc/backend/format/sparse"
 	"spc/backend/machine"
 	"spc/internal/mapped"
@@ -25,15 +26,18 @@ import (
 	"spc/passes/choose"
 )
 
-// Table lists the formats, each with what multiplies weights that are stored in it by the type
+// single lists the formats of one form, each with what multiplies weights that are stored in it by the type
 // of their elements. Dense comes first: it suits every weight.
-var Table = []*backend.Format{
+var single = []*backend.Format{
 	dense.New(i8.Dense),
 	sparse.New(ell.Scheme{}),
 	sparse.New(nm.Scheme{}, i8.NM),
 	sparse.New(block.Scheme{}, i8.Block),
 	sparse.New(csr.Scheme{}),
 }
+
+// Table lists the formats: those of one form, and two forms of these.
+var Table = append(slices.Clip(single), pair.New(single))
 
 // Lookup returns the format of the given name, nil where there is none.
 func Lookup(name string) *backend.Format {
@@ -115,6 +119,35 @@ func Loosen(g *ir.Graph, unpack func(*ir.Value) (*tensor.Tensor, error)) error {
 	}
 	return nil
 }
+
+// Settle gives nodes that multiply a weight of two forms the one for their columns, where these are known. It returns how many
+// it was.
+func Settle(g *ir.Graph, split func(*ir.Value) (*pair.Forms, error)) (int, error) {
+	count := 0
+	for sub := range g.All() {
+		for _, n := range sub.Nodes {
+			op, ok := n.Op.(ir.WeightOp)
+			if !ok || !slices.ContainsFunc(n.Inputs, paired) {
+				continue
+			}
+			for _, w := range op.Weights(n) {
+				v := n.Input(w.Input)
+				if !paired(v) || !w.Cols.Known() {
+					continue
+				}
+				forms, err := split(v)
+				if err != nil {
+					return count, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
+				}
+				n.SetInput(w.Input, sub.NewStored(v.Name, v.Type, forms.For(w.Columns())))
+				count++
+			}
+		}
+	}
+	return count, nil
+}
+
+func paired(v *ir.Value) bool { return packed(v) && v.Store.Format == choose.PairFormat }
 
 // checkPlaces checks where a graph reads stored weights.
 func checkPlaces(g *ir.Graph) error {

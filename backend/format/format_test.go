@@ -75,6 +75,19 @@ func TestPatternsFindTheirFormats(t *testing.T) {
 	}
 }
 
+// What takes no work has an efficiency all the same, by which it is divided.
+func TestWeightsOfZerosHaveCosts(t *testing.T) {
+	for _, f := range Table {
+		for _, n := range []int{1, 4, 7, 64, 1000} {
+			for _, c := range f.Costs(machine.Default, choose.NewMatrix(tensor.New(tensor.F32, 4, 16), ""), n) {
+				if s, _ := tune.Of(machine.Default).Predict(c, 4, 16, n); !(c.Efficiency > 0) || !(s >= 0) {
+					t.Errorf("%s %s of %d columns: efficiency %v, %v s", f.Name(), c.Config, n, c.Efficiency, s)
+				}
+			}
+		}
+	}
+}
+
 // A convolution whose dense kernels run by Winograd's algorithm needs more zeros
 // than another product of its size before a sparse format wins.
 func TestSparseConvolutionsCompeteWithWinograd(t *testing.T) {

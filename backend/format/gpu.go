@@ -16,10 +16,10 @@ type gpuChoice struct {
 	rates backend.GPURates
 }
 
-// GPUChoices returns the formats as choosing sees them for a GPU whose floats are of a type.
+// GPUChoices returns the formats as choosing sees them for a GPU whose floats are of a type: those of one form.
 func GPUChoices(rates backend.GPURates, float tensor.DType) []choose.Format {
-	out := make([]choose.Format, len(Table))
-	for i, f := range Table {
+	out := make([]choose.Format, len(single))
+	for i, f := range single {
 		out[i] = gpuChoice{f, float, rates}
 	}
 	return out

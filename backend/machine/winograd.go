@@ -62,6 +62,9 @@ func (p *Profile) Loaded(w *choose.Matrix, work, e float64) float64 {
 // Turned is the share of the peak that is left of efficiency e in a product of so much work whose panels are loaded from n
 // tokens of k features.
 func (p *Profile) Turned(k, n int, work, e float64) float64 {
+	if work == 0 { // no nonzeros
+		return e
+	}
 	cost := p.Images.Patch * float64(k*n)
 	if 8*k*n > p.Images.Near {
 		cost *= p.Images.Farther

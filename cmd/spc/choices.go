@@ -13,8 +13,10 @@ import (
 var flagOf = map[option.Name]string{
 	option.Shapes:           "shape",
 	option.Dims:             "dim",
+	option.Open:             "dim",
 	option.Target:           "target",
 	option.Format:           "format",
+	option.OneFormat:        "one-format",
 	option.Sparsity:         "sparsity",
 	option.Pattern:          "pattern",
 	option.Layers:           "layer",

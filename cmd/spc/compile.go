@@ -88,7 +88,7 @@ func (f *makeFlags) apply(c *cobra.Command) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	f.o.Shapes, f.o.Dims = s.shapes, s.dims
+	f.o.Shapes, f.o.Dims, f.o.Open = s.shapes, s.dims, s.open
 	for _, text := range f.layers {
 		l, err := spc.ParseLayerSparsity(text)
 		if err != nil {
@@ -174,10 +174,12 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 		ValidArgsFunction: files(1, "onnx"),
 	}
 	fs := c.Flags()
+	f.shapes.open = true
 	fs.StringVarP(&f.out, "output", "o", "", "the .spx `FILE` to write; by default the model's name with .spx, in the current folder")
 	f.makeFlags.add(c)
 	targets := names(spc.Targets())
 	choiceVar(fs, &f.o.Format, "format", "auto", spc.ParseFormat, "the storage format: "+strings.Join(formats(), ", "))
+	fs.BoolVar(&f.o.OneFormat, "one-format", false, "keep no weight in two formats, one for few columns and one for many")
 	choiceVar(fs, &f.o.Target, "target", "cpu", spc.ParseTarget, "the device that formats are chosen for: "+strings.Join(targets, ", ")+";\nGPUs are taken to compute in 16-bit floats")
 	fs.StringVar(&f.o.Debug.StopAfter, "stop-after", "", "the last `PASS` that runs; without -o the graph is printed")
 	fs.StringVar(&f.o.Debug.DumpDir, "dump-passes", "", "a `DIR` for the graph's text after each pass and, where the\nshapes of its inputs are known, each step of the CPU's lowering")
@@ -273,6 +275,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 	if len(parts) > 0 {
 		fmt.Fprintf(w, "formats   %s\n", strings.Join(parts, ", "))
 	}
+	printOpen(w, r)
 	if err := printQuantised(w, r); err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ var bounds = map[string]bound{
 var exclusive = map[string][]string{
 	"html":       {"layer", "json"},
 	"serve":      {"layer", "json"},
+	"format":     {"one-format"},
 	"interpret":  {"device", "precision", "libraries", "threads", "disable", "dump-passes"},
 	"preprocess": {"mean", "std", "bgr"},
 }

@@ -16,6 +16,7 @@ import (
 	"spc/data"
 	"spc/ir"
 	"spc/ir/tensor"
+	"spc/passes/choose"
 )
 
 // normFlags are the flags that say how pixels become numbers.
@@ -401,7 +402,7 @@ func (b *binder) batch() {
 func batchSymbol(ports []spc.Port) string {
 	for _, p := range ports {
 		for _, d := range p.Dims {
-			if s := strings.ToLower(d.Symbol()); strings.HasPrefix(s, "batch") || s == "n" {
+			if choose.NamesBatch(d.Symbol()) {
 				return d.Symbol()
 			}
 		}

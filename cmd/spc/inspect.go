@@ -257,8 +257,8 @@ func printCandidates(w io.Writer, r *spc.Report) {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%s (%s), weight %s: %s, %s zeros, %d columns\n%s: %s\n",
-			printable(l.Name), l.Op, printable(l.Weight), matrix(l), percent(l.Sparsity), l.N, withConfig(l.Format, l.Config), l.Reason)
+		fmt.Fprintf(w, "%s (%s), weight %s: %s, %s zeros, %s\n%s: %s\n",
+			printable(l.Name), l.Op, printable(l.Weight), matrix(l), percent(l.Sparsity), predictedFor(l), withConfig(l.Format, l.Config), l.Reason)
 		if h := how[l.Weight]; h != "" {
 			fmt.Fprintf(w, "pruned by %s\n", h)
 		}
@@ -266,6 +266,10 @@ func printCandidates(w io.Writer, r *spc.Report) {
 			continue
 		}
 		fmt.Fprintln(w)
+		if len(l.Points) > 0 {
+			printPoints(w, l)
+			continue
+		}
 		t := newTable(w, "", "format", "kernel", "dtype", "stored", "work", "peak", "efficiency", "predicted", "measured", "why")
 		right(t, 5, 6, 7, 8, 9, 10)
 		t.SuppressEmptyColumns() // of times, where none was measured

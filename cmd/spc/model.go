@@ -21,21 +21,27 @@ import (
 // shapeFlags are the flags that give open dimensions sizes.
 type shapeFlags struct {
 	shapes, dims []string
+	open         bool // dimensions may stay open and have several
 }
 
 func (f *shapeFlags) add(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.shapes, "shape", nil, "`NAME=DIMS`: the shape of an input, such as image=1x3x224x224;\n? stays open, also where the model fixes a size: ids=?x?")
-	fs.StringArrayVar(&f.dims, "dim", nil, "`SYMBOL=N`: the size of a symbolic dimension")
+	usage := "`SYMBOL=N`: the size of a symbolic dimension"
+	if f.open {
+		usage += "; where that stays open, T=1..512 or\nT=1,128 says for what sizes formats are chosen: by default batches of 1 to 16, else 1 to 1024"
+	}
+	fs.StringArrayVar(&f.dims, "dim", nil, usage)
 }
 
 // sizes are parsed shapeFlags.
 type sizes struct {
 	shapes map[string][]int
 	dims   map[string]int
+	open   map[string]spc.Sizes
 }
 
 func (f *shapeFlags) parse() (sizes, error) {
-	s := sizes{map[string][]int{}, map[string]int{}}
+	s := sizes{map[string][]int{}, map[string]int{}, map[string]spc.Sizes{}}
 	for _, arg := range f.shapes {
 		// Names may contain =, dimensions do not.
 		i := strings.LastIndexByte(arg, '=')
@@ -64,6 +70,12 @@ func (f *shapeFlags) parse() (sizes, error) {
 	}
 	for _, arg := range f.dims {
 		i := strings.LastIndexByte(arg, '=')
+		if several := strings.ContainsAny(arg[i+1:], ".,"); i > 0 && several {
+			if err := f.several(arg[:i], arg[i+1:], &s); err != nil {
+				return s, err
+			}
+			continue
+		}
 		n, err := strconv.Atoi(arg[i+1:])
 		if i <= 0 || err != nil || n < 0 {
 			return s, fmt.Errorf("--dim %q, want SYMBOL=N with a size N", arg)
@@ -74,6 +86,22 @@ func (f *shapeFlags) parse() (sizes, error) {
 		s.dims[arg[:i]] = n
 	}
 	return s, nil
+}
+
+// several takes the sizes that a symbol may have.
+func (f *shapeFlags) several(symbol, text string, s *sizes) error {
+	if !f.open {
+		return fmt.Errorf("--dim %s=%s, want one size; spc compile takes several, to choose formats for", symbol, text)
+	}
+	several, err := spc.ParseSizes(text)
+	if err != nil {
+		return fmt.Errorf("--dim %s=%w", symbol, err)
+	}
+	if was, twice := s.open[symbol]; twice && was.String() != several.String() {
+		return fmt.Errorf("--dim %s is given as %v and %v", symbol, was, several)
+	}
+	s.open[symbol] = several
+	return nil
 }
 
 // copyFlag is whether .spx files are read in place of mapped.

@@ -121,7 +121,7 @@ func TestOpenDimensionsTakeSizesOrAreNamed(t *testing.T) {
 		{"and name inputs", []spc.Port{port("x", seq)}, nil, map[string][]int{"z": {3}}, nil, `no input is named "z"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := request{ports: c.ports, sizes: sizes{c.shape, c.dims}}
+			r := request{ports: c.ports, sizes: sizes{shapes: c.shape, dims: c.dims}}
 			b := newBinder(r.ports, c.dims)
 			var got [][]int
 			err := func() error {

@@ -131,6 +131,9 @@ func (im *importer) root(p *onnxpb.GraphProto, opsets map[string]int, info *Info
 	if err := im.graph(p, sc); err != nil {
 		return nil, err
 	}
+	if len(im.symbols) > 0 {
+		info.Symbols = im.symbols
+	}
 	for sym := range im.opts.Dims {
 		switch {
 		case im.taken[sym]:

@@ -64,6 +64,7 @@ type Info struct {
 	Doc             string
 	Opsets          []Opset
 	Inputs, Outputs []string
+	Symbols         map[string]string // of dimensions, by the names that the model has for them
 	Metadata        []Property
 }
 

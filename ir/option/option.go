@@ -19,8 +19,11 @@ type Name string
 const (
 	Shapes Name = "Shapes"
 	Dims   Name = "Dims"
+	Open   Name = "Open"
 	Target Name = "Target"
 	Format Name = "Format"
+
+	OneFormat Name = "OneFormat"
 
 	Sparsity    Name = "Prune.Sparsity"
 	Pattern     Name = "Prune.Pattern"

@@ -5,8 +5,9 @@
 //
 // with the work W of the product, the peak P of the device and the measured or
 // assumed efficiency E of the kernel at that density and shape, bounded below by
-// the bytes that must move. Dense always competes. Every candidate is kept with
-// the reason why it won or lost. Choosing is lossless: which weights live was
+// the bytes that must move. Dense always competes. Where sizes are open that is
+// predicted for several of them, and what takes the least time over all is chosen.
+// Every candidate is kept with the reason why it won or lost. Choosing is lossless: which weights live was
 // decided before. It imports ir; formats and the cost model come from outside.
 package choose
 
@@ -77,9 +78,24 @@ type Candidate struct {
 	Bound       string  `json:"bound,omitempty"`
 	PredictedUs float64 `json:"predicted_us"`
 	MeasuredUs  float64 `json:"measured_us,omitempty"` // 0 where it was not measured
-	Chosen      bool    `json:"chosen"`
-	Why         string  `json:"why"`
+	// PointsUs are the times at the points of the layer, where it has some. Those above are then the geometric means,
+	// and what stands before them is of the last point.
+	PointsUs []float64 `json:"points_us,omitempty"`
+	Chosen   bool      `json:"chosen"`
+	Why      string    `json:"why"`
 }
+
+// Form is a way to store a weight.
+type Form struct{ Format, Config string }
+
+func (f Form) String() string {
+	if f.Config == "" {
+		return f.Format
+	}
+	return f.Format + ":" + f.Config
+}
+
+func (c *Candidate) form() Form { return Form{c.Format, c.Config} }
 
 // Layer says how a weight is stored, and why.
 type Layer struct {
@@ -88,7 +104,8 @@ type Layer struct {
 	Op          string      `json:"op"`
 	Rows        int         `json:"rows"`
 	Cols        int         `json:"cols"`
-	N           int         `json:"n"` // the columns that times were predicted for
+	N           int         `json:"n"`                // the columns that times were predicted for, the most of Points
+	Points      []Point     `json:"points,omitempty"` // where these depend on open sizes
 	Sparsity    float64     `json:"sparsity"`
 	Pattern     string      `json:"pattern"`
 	Prunable    bool        `json:"prunable"`
@@ -97,6 +114,7 @@ type Layer struct {
 	DType       string      `json:"dtype"`
 	DenseBytes  int         `json:"dense_bytes"`
 	StoredBytes int         `json:"stored_bytes"`
+	SecondBytes int         `json:"second_bytes,omitempty"` // of these, what two forms take more than the best alone
 	Nonzeros    int         `json:"nonzeros"`
 	Reason      string      `json:"reason"`
 	Candidates  []Candidate `json:"candidates"`
@@ -110,14 +128,16 @@ type Options struct {
 	// Half, where it is F16 or BF16, is the type in which f32 weights are stored that it
 	// holds exactly.
 	Half      tensor.DType
-	Format    string // Auto, or the name of the only format to use where it suits; empty is Auto
+	Format    string           // Auto, or the name of the only format to use where it suits; empty is Auto
+	Sizes     map[string]Sizes // of open dimensions, by their symbols; what they are by default is in docs/formats.md
+	OneFormat bool             // no weight has two forms
 	Recognise func(w *tensor.Tensor) string
 	Progress  func(done, total int)
 }
 
-// Run chooses a format for each weight of g, packs it, and says why. What is not known
-// of the number of columns is estimated, see ir.Weight.Columns.
-func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, error) {
+// Run chooses a format for each weight of g, packs it, and says why, and for what sizes of the open dimensions on which columns
+// of weights depend.
+func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, []Open, error) {
 	c := &chooser{formats: formats, model: model, Options: o}
 	names := make([]string, len(formats))
 	for i, f := range formats {
@@ -127,11 +147,13 @@ func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, error)
 		c.Format = Auto
 	}
 	if c.Format != Auto && !slices.Contains(names, c.Format) {
-		return nil, option.Errorf("%v %q: want %s or %s", option.Format, c.Format, Auto, strings.Join(names, ", "))
+		return nil, nil, option.Errorf("%v %q: want %s or %s", option.Format, c.Format, Auto, strings.Join(names, ", "))
 	}
 	if find(formats, Dense) == nil {
-		return nil, fmt.Errorf("no dense format to compete: %w", ir.ErrUnsupported)
+		return nil, nil, fmt.Errorf("no dense format to compete: %w", ir.ErrUnsupported)
 	}
+	points, opens := pointsOf(g, o.Sizes)
+	c.points, c.opens = points, opens
 	weights := g.WeightUses()
 	layers := make([]Layer, len(weights))
 	shared := map[*ir.Value][]use{}
@@ -140,19 +162,19 @@ func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, error)
 			n, _ := tensor.Elems(shape)
 			c.total += n * w.Value.Type.DType.Size()
 		}
-		shared[w.Value] = append(shared[w.Value], use{&layers[i], w})
+		shared[w.Value] = append(shared[w.Value], use{&layers[i], w, i, nil})
 	}
 	for i, w := range weights {
 		if uses := shared[w.Value]; uses[0].Layer == &layers[i] {
 			if err := c.choose(uses); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		if c.Progress != nil {
 			c.Progress(i+1, len(weights))
 		}
 	}
-	return layers, nil
+	return layers, opens, nil
 }
 
 // Narrow stores the values of a weight, its parts of f32, in a type that holds them
@@ -182,6 +204,8 @@ type chooser struct {
 	Options
 	model   Model
 	formats []Format
+	points  []point
+	opens   []Open
 	total   int // bytes of all weights
 }
 
@@ -189,6 +213,8 @@ type chooser struct {
 type use struct {
 	*Layer
 	ir.WeightUse
+	number int     // in the graph
+	matrix *Matrix // the weight as the node sees it
 }
 
 // choose stores a weight in the format that suits best the nodes that read it, together, and describes that in their layers.
@@ -214,21 +240,22 @@ func (c *chooser) choose(uses []use) error {
 	if uses[0].Reason != "" {
 		return nil
 	}
-	matrices := c.matrices(uses)
+	c.matrices(uses)
 	if why := c.keep(uses); why != "" {
 		for _, u := range uses {
 			u.Reason = why
 		}
 		return nil
 	}
-	first := matrices[0]
+	first := uses[0].matrix
 	dt := v.Const.DType()
 	if c.Half != tensor.Undefined && dt == tensor.F32 && exact(first.Tensor, c.Half) {
 		dt = c.Half
 	}
-	for i, u := range uses {
-		matrices[i].Type, u.DType = dt, dt.String()
-		c.compete(u.Layer, matrices[i], u.Reuse != ir.Size(1))
+	points := c.pointsFor(uses)
+	for _, u := range uses {
+		u.matrix.Type, u.DType = dt, dt.String()
+		c.compete(u, points)
 	}
 	best := c.agree(uses)
 	if best.Format == Dense && dt == v.Const.DType() {
@@ -247,27 +274,26 @@ func (c *chooser) choose(uses []use) error {
 	return nil
 }
 
-// matrices returns the weight as each node sees it, and says in the layers what zeros it has.
-func (c *chooser) matrices(uses []use) []*Matrix {
-	all := make([]*Matrix, len(uses))
+// matrices finds the weight as each node sees it, and says in the layers what zeros it has.
+func (c *chooser) matrices(uses []use) {
 	for i, u := range uses {
+		var m *Matrix
 		if i > 0 && u.View.Equal(uses[i-1].View) {
-			same := *all[i-1]
-			all[i] = &same
+			same := *uses[i-1].matrix
+			m = &same
 		} else {
 			mat := u.View.Matrix(u.Value.Const).To(tensor.F32)
-			all[i] = NewMatrix(mat, "")
-			if all[i].Nonzeros == all[i].Len() {
-				all[i].Pattern = Dense
+			m = NewMatrix(mat, "")
+			if m.Nonzeros == m.Len() {
+				m.Pattern = Dense
 			} else if c.Recognise != nil {
-				all[i].Pattern = c.Recognise(mat)
+				m.Pattern = c.Recognise(mat)
 			}
 		}
-		m := all[i]
 		m.Slide = u.Slide
+		uses[i].matrix = m
 		u.Pattern, u.Nonzeros, u.Sparsity = m.Pattern, m.Nonzeros, 1-m.Density()
 	}
-	return all
 }
 
 // find returns the format of the given name, nil where there is none.
@@ -302,20 +328,66 @@ func (c *chooser) keep(uses []use) string {
 }
 
 // compete lists the candidates of all formats, the fastest first, then the
-// smallest, then in the order of the formats. Again is that of their costs.
-func (c *chooser) compete(l *Layer, m *Matrix, again bool) {
-	for _, f := range c.formats {
-		for _, cost := range f.Costs(m, l.N) {
-			cost.Again, cost.Total = again, c.total
-			sec, peak := c.model.Predict(cost, l.Rows, l.Cols, l.N)
-			l.Candidates = append(l.Candidates, Candidate{
-				Format: f.Name(), Config: cost.Config, Kernel: cost.Kernel, DType: l.DType, StoredBytes: cost.Bytes,
-				Work: cost.Work, Peak: peak, Efficiency: digits(cost.Efficiency), Bound: cost.Bound, PredictedUs: digits(sec * 1e6),
-				MeasuredUs: digits(c.model.Measured(cost, l.Rows, l.Cols, l.N) * 1e6),
-			})
+// smallest, then in the order of the formats. Those that do not stand at each of the points are none.
+func (c *chooser) compete(u use, points []*point) {
+	l := u.Layer
+	measured := map[Form][]float64{}
+	for i, p := range points {
+		w, m := p.at(u.number, u.WeightUse.Weight), *u.matrix
+		m.Slide = w.Slide
+		l.N = w.Columns()
+		if len(points) > 1 {
+			l.Points = append(l.Points, Point{l.N, p.named(c.opens)})
+		}
+		for _, f := range c.formats {
+			for _, cost := range f.Costs(&m, l.N) {
+				predicted, took, peak := c.predict(cost, u, l.N)
+				a := Candidate{
+					Format: f.Name(), Config: cost.Config, Kernel: cost.Kernel, DType: l.DType, StoredBytes: cost.Bytes,
+					Work: cost.Work, Peak: peak, Efficiency: digits(cost.Efficiency), Bound: cost.Bound, PredictedUs: predicted, MeasuredUs: took,
+				}
+				if len(points) > 1 {
+					at := a.in(l.Candidates)
+					if at >= 0 {
+						a.PointsUs = l.Candidates[at].PointsUs
+					}
+					a.PointsUs = append(a.PointsUs, predicted)
+					measured[a.form()] = append(measured[a.form()], took)
+					if at >= 0 {
+						l.Candidates[at] = a
+						continue
+					}
+				}
+				if i == 0 {
+					l.Candidates = append(l.Candidates, a)
+				}
+			}
+		}
+	}
+	if len(points) > 1 {
+		l.Candidates = slices.DeleteFunc(l.Candidates, func(a Candidate) bool { return len(a.PointsUs) < len(points) })
+		for i := range l.Candidates {
+			l.Candidates[i].overPoints(measured[l.Candidates[i].form()])
 		}
 	}
 	sortByTime(l.Candidates)
+}
+
+// predict returns the times in microseconds that a product of n columns is predicted to take, and was measured to, and the
+// peak.
+func (c *chooser) predict(cost Cost, u use, n int) (predicted, measured, peak float64) {
+	cost.Again, cost.Total = u.Reuse != ir.Size(1), c.total
+	sec, peak := c.model.Predict(cost, u.Rows, u.Layer.Cols, n)
+	return digits(sec * 1e6), digits(c.model.Measured(cost, u.Rows, u.Layer.Cols, n) * 1e6), peak
+}
+
+// overPoints gives a candidate the mean times over its points, which count as measured where all were.
+func (c *Candidate) overPoints(measured []float64) {
+	c.PredictedUs, c.MeasuredUs = geometric(c.PointsUs), 0
+	if slices.Min(measured) > 0 {
+		c.PointsUs = measured
+		c.MeasuredUs = geometric(measured)
+	}
 }
 
 func sortByTime(all []Candidate) {
@@ -359,8 +431,38 @@ func (c *Candidate) near(dense *Candidate) bool {
 
 // agree picks what the nodes that read a weight take the least time with, together. It returns the first one's candidate.
 func (c *chooser) agree(uses []use) *Candidate {
+	all := together(uses)
+	best := c.best(all)
+	more := ""
+	if p := c.pair(uses, all, best); p != nil {
+		alone := *best
+		for _, u := range uses {
+			two := p.candidate(u.Layer)
+			u.Candidates = append(u.Candidates, two)
+			sortByTime(u.Candidates)
+			u.SecondBytes = two.StoredBytes - alone.StoredBytes
+		}
+		all = together(uses)
+		best = &all.Candidates[slices.IndexFunc(all.Candidates, is(PairFormat))]
+		more = fmt.Sprintf(", %.2fx than %v alone", ratio(alone.time(), best.time()), alone.form())
+	}
+	all.Reason = c.reason(all, best) + more
 	if len(uses) == 1 {
-		return c.pick(uses[0].Layer)
+		c.explain(all, best, false)
+		return best
+	}
+	for _, u := range uses {
+		u.Reason = fmt.Sprintf("%s, for the %d nodes together that read the weight", all.Reason, len(uses))
+		c.explain(u.Layer, &u.Candidates[best.in(u.Candidates)], true)
+	}
+	return &uses[0].Candidates[best.in(uses[0].Candidates)]
+}
+
+// together is the layer of the nodes that read a weight, with what the candidates take in all of them: that of a single one is
+// its own.
+func together(uses []use) *Layer {
+	if len(uses) == 1 {
+		return uses[0].Layer
 	}
 	all := *uses[0].Layer
 	all.Candidates = nil
@@ -370,12 +472,7 @@ func (c *chooser) agree(uses []use) *Candidate {
 		}
 	}
 	sortByTime(all.Candidates)
-	best := c.pick(&all)
-	for _, u := range uses {
-		u.Reason = fmt.Sprintf("%s, for the %d nodes together that read the weight", all.Reason, len(uses))
-		c.explain(u.Layer, &u.Candidates[best.in(u.Candidates)], true)
-	}
-	return &uses[0].Candidates[best.in(uses[0].Candidates)]
+	return &all
 }
 
 // in is the place of the same way to store a weight among others, -1 where it is none of them.
@@ -385,6 +482,7 @@ func (c *Candidate) in(others []Candidate) int {
 
 // add adds to c what the same way to store the weight takes in other nodes, and reports whether it is there in all.
 func (c *Candidate) add(others []use) bool {
+	c.PointsUs = slices.Clone(c.PointsUs)
 	for _, u := range others {
 		i := c.in(u.Candidates)
 		if i < 0 {
@@ -397,34 +495,50 @@ func (c *Candidate) add(others []use) bool {
 			c.MeasuredUs = 0
 		}
 		c.Work, c.PredictedUs = c.Work+o.Work, digits(c.PredictedUs+o.PredictedUs)
+		for i, t := range o.PointsUs {
+			c.PointsUs[i] += t
+		}
+	}
+	if c.PointsUs != nil {
+		c.PredictedUs = geometric(c.PointsUs)
+		if c.MeasuredUs > 0 {
+			c.MeasuredUs = c.PredictedUs
+		}
 	}
 	c.Efficiency = digits(1e6 * c.Work / (c.Peak * c.PredictedUs))
 	return true
 }
 
-// pick marks the first candidate of the format asked for, else dense, and says
-// of every candidate why it won or lost.
-func (c *chooser) pick(l *Layer) *Candidate {
-	dense := &l.Candidates[slices.IndexFunc(l.Candidates, is(Dense))]
-	best := &l.Candidates[0]
-	if best.near(dense) {
-		best = dense
-	}
-	if c.Format != Auto {
-		best = dense
-		if i := slices.IndexFunc(l.Candidates, is(c.Format)); i >= 0 {
-			best = &l.Candidates[i]
+// safe reports whether a candidate is at no point slower than dense by more than the margin.
+func (c *Candidate) safe(dense *Candidate) bool {
+	for i, t := range c.PointsUs {
+		if t > margin*dense.PointsUs[i] {
+			return false
 		}
 	}
-	c.explain(l, best, false)
-	l.Reason = c.reason(l, best, dense)
-	return best
+	return true
+}
+
+// best is the first candidate of the format asked for, else dense. Where none is asked for it is the first that is safe, unless
+// that is near dense.
+func (c *chooser) best(l *Layer) *Candidate {
+	dense := l.dense()
+	wanted := func(a Candidate) bool { return a.safe(dense) }
+	if c.Format != Auto {
+		wanted = is(c.Format)
+	}
+	i := slices.IndexFunc(l.Candidates, wanted)
+	if i < 0 || c.Format == Auto && l.Candidates[i].near(dense) {
+		return dense
+	}
+	return &l.Candidates[i]
 }
 
 // explain marks the candidate that was chosen, for several nodes together or for this one, and says of every one why it won
 // or lost.
 func (c *chooser) explain(l *Layer, best *Candidate, together bool) {
 	best.Chosen = true
+	dense := l.dense()
 	for i := range l.Candidates {
 		a := &l.Candidates[i]
 		switch {
@@ -434,29 +548,67 @@ func (c *chooser) explain(l *Layer, best *Candidate, together bool) {
 			a.Why = fmt.Sprintf("%s was asked for", c.Format)
 		case a.time() < best.time() && together:
 			a.Why = fmt.Sprintf("%.2fx the time, more in all nodes that read the weight", ratio(a.time(), best.time()))
+		case a.time() < best.time() && !a.safe(dense):
+			a.Why = fmt.Sprintf("%.2fx the time, but %s", ratio(a.time(), best.time()), l.worst(a))
 		case a.time() < best.time():
 			a.Why = fmt.Sprintf("%.2fx the time, too close to dense for a prediction", ratio(a.time(), best.time()))
+		case a.PointsUs != nil:
+			last := len(l.Points) - 1
+			a.Why = fmt.Sprintf("%.2fx the time: %.2fx for %s to %.2fx for %d", ratio(a.time(), best.time()),
+				ratio(a.PointsUs[0], best.PointsUs[0]), columns(l.Points[0].N), ratio(a.PointsUs[last], best.PointsUs[last]), l.N)
 		default:
 			a.Why = fmt.Sprintf("%.2fx the time: %s", ratio(a.time(), best.time()), a.bound(best))
 		}
 	}
 }
 
-func (c *chooser) reason(l *Layer, best, dense *Candidate) string {
+// dense is the candidate that every weight has.
+func (l *Layer) dense() *Candidate { return &l.Candidates[slices.IndexFunc(l.Candidates, is(Dense))] }
+
+// worst says where a candidate compares worst with dense.
+func (l *Layer) worst(a *Candidate) string {
+	most, at, dense := 0.0, 0, l.dense()
+	for i, t := range a.PointsUs {
+		if r := ratio(t, dense.PointsUs[i]); r > most {
+			most, at = r, i
+		}
+	}
+	return fmt.Sprintf("%.2fx that of dense for %s", most, columns(l.Points[at].N))
+}
+
+func columns(n int) string {
+	if n == 1 {
+		return "1 column"
+	}
+	return fmt.Sprintf("%d columns", n)
+}
+
+func (c *chooser) reason(l *Layer, best *Candidate) string {
+	dense, over := l.dense(), ""
+	if l.Points != nil {
+		over = fmt.Sprintf(" over %d to %s", l.Points[0].N, columns(l.N))
+	}
 	switch {
 	case c.Format != Auto && best.Format != c.Format:
 		return fmt.Sprintf("%s does not suit this weight", c.Format)
 	case c.Format != Auto:
 		return "asked for"
+	case best != dense && l.Points != nil:
+		last := len(l.Points) - 1
+		return fmt.Sprintf("%s %.1fx faster than dense: %.1fx for %s to %.1fx for %d", best.basis(), ratio(dense.time(), best.time()),
+			ratio(dense.PointsUs[0], best.PointsUs[0]), columns(l.Points[0].N), ratio(dense.PointsUs[last], best.PointsUs[last]), l.N)
 	case best != dense:
 		return fmt.Sprintf("%s %.1fx faster than dense: %s", best.basis(), ratio(dense.time(), best.time()), best.bound(dense))
 	case len(l.Candidates) > 1:
-		next := l.Candidates[slices.IndexFunc(l.Candidates, func(c Candidate) bool { return c.Format != Dense })]
+		next := &l.Candidates[slices.IndexFunc(l.Candidates, func(c Candidate) bool { return c.Format != Dense })]
 		r, less := ratio(next.time(), best.time()), ""
-		if r < 1 {
+		switch {
+		case r < 1 && !next.safe(dense):
+			less = ", but " + l.worst(next)
+		case r < 1:
 			less = ", a gain too small to rely on"
 		}
-		return fmt.Sprintf("%s would take %.2fx the time of dense at %.0f%% zeros%s", next.Format, r, 100*l.Sparsity, less)
+		return fmt.Sprintf("%s would take %.2fx the time of dense at %.0f%% zeros%s%s", next.Format, r, 100*l.Sparsity, over, less)
 	case l.Nonzeros < l.Rows*l.Cols:
 		return fmt.Sprintf("only %.1f%% zeros: no sparse format saves storage", 100*l.Sparsity)
 	}
@@ -471,6 +623,15 @@ func digits(x float64) float64 {
 		return x
 	}
 	return r
+}
+
+// geometric is the geometric mean, of six digits.
+func geometric(times []float64) float64 {
+	sum := 0.0
+	for _, t := range times {
+		sum += math.Log(t)
+	}
+	return digits(math.Exp(sum / float64(len(times))))
 }
 
 // basis says what the candidate's time rests on.

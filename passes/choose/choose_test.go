@@ -73,7 +73,7 @@ func graph(t *testing.T, weights ...*tensor.Tensor) *ir.Graph {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := g.NewInput(fmt.Sprintf("x%d", i), ir.Of(tensor.F32, ir.Sym("batch"), ir.Size(5), ir.Size(w.Dim(0))))
+		x := g.NewInput(fmt.Sprintf("x%d", i), ir.Of(tensor.F32, ir.Size(1), ir.Size(5), ir.Size(w.Dim(0))))
 		n := g.NewNode(fmt.Sprintf("mm%d", i), mm, []*ir.Value{x, g.NewConst(fmt.Sprintf("w%d", i), w)}, fmt.Sprintf("y%d", i))
 		g.Outputs = append(g.Outputs, n.Outputs[0])
 	}
@@ -97,7 +97,7 @@ func weight(k, m int, density float64) *tensor.Tensor {
 
 func run(t *testing.T, g *ir.Graph, m model, o Options) []Layer {
 	t.Helper()
-	layers, err := Run(g, formats, m, o)
+	layers, _, err := Run(g, formats, m, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestTiesGoToTheFirstFormat(t *testing.T) {
 	same := dense
 	same.name = "same"
 	for range 3 {
-		layers, err := Run(graph(t, weight(8, 8, 0.5)), []Format{dense, same}, model(nil), Options{})
+		layers, _, err := Run(graph(t, weight(8, 8, 0.5)), []Format{dense, same}, model(nil), Options{})
 		if err != nil || layers[0].Format != Dense {
 			t.Fatalf("%v, %v", layers, err)
 		}
@@ -222,15 +222,15 @@ func TestTheFormatAskedForIsUsedWhereItSuits(t *testing.T) {
 }
 
 func TestOptionsThatCannotBeMetAreRefused(t *testing.T) {
-	if _, err := Run(graph(t), formats, model(nil), Options{Format: "ellpack"}); !errors.Is(err, ir.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "want auto or dense, rows, padded") {
+	if _, _, err := Run(graph(t), formats, model(nil), Options{Format: "ellpack"}); !errors.Is(err, ir.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "want auto or dense, rows, padded") {
 		t.Error(err)
 	}
-	if _, err := Run(graph(t), []Format{rows}, model(nil), Options{}); !errors.Is(err, ir.ErrUnsupported) {
+	if _, _, err := Run(graph(t), []Format{rows}, model(nil), Options{}); !errors.Is(err, ir.ErrUnsupported) {
 		t.Error(err)
 	}
 	broken := rows
 	broken.err = errors.New("too wide")
-	_, err := Run(graph(t, weight(40, 30, 0.1)), []Format{dense, broken}, model(nil), Options{})
+	_, _, err := Run(graph(t, weight(40, 30, 0.1)), []Format{dense, broken}, model(nil), Options{})
 	if want := "mm0 (MatMul): weight w0 as rows: too wide"; !errors.Is(err, ir.ErrInvalid) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -391,7 +391,7 @@ func TestWeightsOfEveryStepAreReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := heard{}
-	if _, err := Run(g, formats, h, Options{}); err != nil {
+	if _, _, err := Run(g, formats, h, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if want := (heard{{24, 5}: false, {24, 8}: true}); !maps.Equal(h, want) {
@@ -420,7 +420,7 @@ func TestReadersOfAWeightAgree(t *testing.T) {
 		if err := g.Infer(); err != nil {
 			t.Fatal(err)
 		}
-		layers, err := Run(g, []Format{dense, few}, model(nil), Options{})
+		layers, _, err := Run(g, []Format{dense, few}, model(nil), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,6 +40,7 @@ func TestFunctions(t *testing.T)         { suite.Functions(t, open(t)) }
 func TestReductions(t *testing.T)        { suite.Reductions(t, open(t)) }
 func TestIndices(t *testing.T)           { suite.Indices(t, open(t)) }
 func TestLowering(t *testing.T)          { suite.Lowering(t, open(t)) }
+func TestPairs(t *testing.T)             { suite.Pairs(t, open(t)) }
 func TestOfficialSuite(t *testing.T)     { suite.Official(t, open(t)) }
 
 func TestTrainedModels(t *testing.T) { suite.Models(t, open(t)) }

@@ -42,6 +42,8 @@ func TestOverlap(t *testing.T) { suite.Overlap(t, Start(t, all...).Driver(Orders
 
 func TestChains(t *testing.T) { suite.Chains(t, Start(t, all...).Driver(Orders[1], 1)) }
 
+func TestPairs(t *testing.T) { suite.Pairs(t, Start(t, all...).Driver(Orders[0], 1)) }
+
 func TestReductions(t *testing.T) { suite.Reductions(t, Start(t, all...).Driver(Orders[0], 1)) }
 
 func TestIndices(t *testing.T) { suite.Indices(t, Start(t, all...).Driver(Orders[1], 1)) }
