@@ -1,0 +1,124 @@
+package spc
+
+import (
+	"context"
+	"time"
+
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/choose"
+)
+
+// NodeTime is the time that a node took, and its work.
+type NodeTime struct {
+	Node, Op, Format string
+	Start            time.Duration // since the first node's
+	Time             time.Duration
+	// Sized says that sizes tell the work: floating-point operations, of stored weights those on the values that are stored,
+	// and the bytes that are read and written, weights and their indices as they are stored.
+	Sized        bool
+	FLOPs, Bytes float64
+	// Predicted is the time of the products of the node's weights on one core that the report's candidates give for as many columns; 0
+	// where there is none.
+	Predicted time.Duration
+}
+
+// Profile is Run, and reports the time of each node in the order of execution. Nodes that runs compute in cascades, see
+// NodePlace, are computed one by one.
+func (m *Model) Profile(ctx context.Context, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, []NodeTime, error) {
+	out, steps, err := m.Trace(ctx, inputs)
+	if err != nil {
+		return nil, nil, err
+	}
+	var times []NodeTime
+	index := map[string]int{}
+	for _, s := range steps {
+		i, met := index[s.Node]
+		if !met {
+			index[s.Node] = len(times)
+			times = append(times, s)
+			continue
+		}
+		t := &times[i]
+		t.Time, t.FLOPs, t.Bytes, t.Sized = t.Time+s.Time, t.FLOPs+s.FLOPs, t.Bytes+s.Bytes, t.Sized && s.Sized
+		if t.Predicted > 0 && s.Predicted > 0 {
+			t.Predicted += s.Predicted
+		} else {
+			t.Predicted = 0
+		}
+	}
+	return out, times, nil
+}
+
+// Trace is Profile, but a node that is computed in portions of a batch has a NodeTime for each.
+func (m *Model) Trace(ctx context.Context, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, []NodeTime, error) {
+	type step struct {
+		node        *ir.Node
+		start, took time.Duration
+	}
+	var steps []step
+	began, last := time.Now(), time.Duration(0)
+	outputs := make(map[string]*tensor.Tensor, len(m.graph.Outputs))
+	err := m.run(ctx, inputs, outputs, func(n *ir.Node, d time.Duration) {
+		start := max(last, time.Since(began)-d) // devices may tell of steps when all are done
+		last = start + d
+		steps = append(steps, step{n, start, d})
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	times := make([]NodeTime, len(steps))
+	for i, s := range steps {
+		times[i] = m.timed(s.node)
+		times[i].Start, times[i].Time = s.start-steps[0].start, s.took
+	}
+	return outputs, times, nil
+}
+
+// timed is a node's part of a NodeTime.
+func (m *Model) timed(n *ir.Node) NodeTime {
+	t := NodeTime{Node: n.Name, Op: n.Op.Kind()}
+	work, sized := n.Work()
+	t.Sized, t.FLOPs, t.Bytes = sized, work.FLOPs, work.Bytes
+	o, ok := n.Op.(ir.WeightOp)
+	if !ok {
+		return t
+	}
+	seconds, known := 0.0, true
+	for _, w := range o.Weights(n) {
+		v := n.Input(w.Input)
+		if v == nil || !v.IsConst() {
+			continue
+		}
+		if v.Store != nil {
+			t.Format = v.Store.Format
+		} else if t.Format == "" {
+			t.Format = choose.Dense
+		}
+		s := m.report.predictedOf(n.Name, v.Name, w)
+		seconds, known = seconds+s, known && s > 0
+	}
+	if known {
+		t.Predicted = time.Duration(seconds * 1e9)
+	}
+	return t
+}
+
+// predictedOf is the time that was predicted for the products of a node's weight, 0 where that was for another number of columns or
+// another device.
+func (r *Report) predictedOf(node, weight string, w ir.Weight) float64 {
+	if r.Options.Target != string(CPU) || !w.Cols.Known() || !w.Reuse.Known() {
+		return 0
+	}
+	for _, l := range r.Layers {
+		if l.Name != node || l.Weight != weight || l.N != w.Cols.Size() {
+			continue
+		}
+		for _, c := range l.Candidates {
+			if c.Chosen {
+				return c.PredictedUs * float64(w.Reuse.Size()) / 1e6
+			}
+		}
+	}
+	return 0
+}
