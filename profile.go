@@ -30,6 +30,11 @@ func (m *Model) Profile(ctx context.Context, inputs map[string]*tensor.Tensor) (
 	if err != nil {
 		return nil, nil, err
 	}
+	return out, SumSteps(steps), nil
+}
+
+// SumSteps makes of what Trace returns what Profile does.
+func SumSteps(steps []NodeTime) []NodeTime {
 	var times []NodeTime
 	index := map[string]int{}
 	for _, s := range steps {
@@ -47,7 +52,7 @@ func (m *Model) Profile(ctx context.Context, inputs map[string]*tensor.Tensor) (
 			t.Predicted = 0
 		}
 	}
-	return out, times, nil
+	return times
 }
 
 // Trace is Profile, but a node that is computed in portions of a batch has a NodeTime for each.
