@@ -127,3 +127,51 @@ func (r *Report) predictedOf(node, weight string, w ir.Weight) float64 {
 	}
 	return 0
 }
+
+// Predicted lists the nodes with weights in the order of the model, with the work of their products, and the time that it was
+// predicted to take in the format that was chosen: for the columns that the report says, on one core, or on the GPU of the report's
+// target. Times, and the nodes of weights that no format was chosen for, are missing.
+func (m *Model) Predicted() []NodeTime {
+	chosen := map[[2]string]*Candidate{}
+	columns := map[[2]string]int{}
+	for i := range m.report.Layers {
+		l := &m.report.Layers[i]
+		key := [2]string{l.Name, l.Weight}
+		columns[key] = l.N
+		for j := range l.Candidates {
+			if l.Candidates[j].Chosen {
+				chosen[key] = &l.Candidates[j]
+			}
+		}
+	}
+	var list []NodeTime
+	for _, u := range m.graph.WeightUses() {
+		key := [2]string{u.Node.Name, u.Value.Name}
+		shape, ok := u.Value.Type.Shape()
+		c := chosen[key]
+		if c == nil || !ok {
+			continue
+		}
+		if k := len(list); k == 0 || list[k-1].Node != u.Node.Name {
+			list = append(list, NodeTime{Node: u.Node.Name, Op: u.Node.Op.Kind(), Sized: true})
+		}
+		t := &list[len(list)-1]
+		rows, cols := u.View.Dims(shape)
+		values, stored := rows*cols, rows*cols*u.Value.Type.DType.Size()
+		if s := u.Value.Store; s != nil {
+			values, stored = s.Values(), s.Bytes()
+		}
+		in := float64(cols * u.Groups) // elements of the input for a column
+		if u.Slide != nil {
+			for i, k := range u.Slide.Kernel {
+				in *= float64(u.Slide.Stride[i]) / float64(k)
+			}
+		}
+		n, reuse := float64(columns[key]), float64(max(1, u.Reuse.AtOne()))
+		t.Format = c.Format
+		t.FLOPs += 2 * float64(values) * n * reuse
+		t.Bytes += float64(stored) + (in+float64(rows))*n*reuse*float64(u.Value.Type.DType.Size())
+		t.Predicted += time.Duration(c.PredictedUs * reuse * 1e3)
+	}
+	return list
+}

@@ -75,6 +75,32 @@ func TestProfileCountsWhatIsStored(t *testing.T) {
 	}
 }
 
+// What is predicted is of the products, with what is stored.
+func TestPredictedIsOfTheChosenFormats(t *testing.T) {
+	for _, name := range []string{"resnet", "lstm", "bert"} {
+		m := tiny(t, name, spc.CompileOptions{Format: "csr", Prune: spc.PruneOptions{Sparsity: 0.75, KeepNone: true}})
+		layers := map[string][]spc.Layer{}
+		for _, l := range m.Explain().Layers {
+			layers[l.Name] = append(layers[l.Name], l)
+		}
+		products := 0
+		for _, n := range m.Predicted() {
+			if len(layers[n.Node]) != 1 || n.Format != "csr" {
+				continue
+			}
+			products++
+			l := layers[n.Node][0]
+			if want := 2 * float64(l.Nonzeros) * float64(l.N); n.FLOPs != want || n.Bytes < float64(l.StoredBytes) || n.Predicted <= 0 || n.Time != 0 {
+				t.Errorf("%s: %+v, want %g operations and %d bytes or more", name, n, want, l.StoredBytes)
+			}
+		}
+		if products == 0 && name != "lstm" {
+			t.Errorf("%s: no product is predicted", name)
+		}
+		m.Close()
+	}
+}
+
 // portioned is the CPU, but tells of each step in two portions.
 type portioned struct{ cpu.Device }
 

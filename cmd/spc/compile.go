@@ -260,18 +260,8 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 	fmt.Fprintf(w, "weights   %d in %s, %s stored, %s dense\n", t.Weights, plural(len(r.Layers), "layer"), size(int64(t.StoredBytes)), size(int64(t.DenseBytes)))
 	fmt.Fprintln(w, zeros(r))
 	printRebuilt(w, r, "%-9s %s\n")
-	count := map[string]int{}
-	for _, l := range r.Layers {
-		count[l.Format]++
-	}
-	var parts []string
-	for _, f := range formats() {
-		if count[f] > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", f, count[f]))
-		}
-	}
-	if len(parts) > 0 {
-		fmt.Fprintf(w, "formats   %s\n", strings.Join(parts, ", "))
+	if text := formatCounts(byFormat(r.Layers)); text != "" {
+		fmt.Fprintf(w, "formats   %s\n", text)
 	}
 	if err := printQuantised(w, r); err != nil {
 		return err

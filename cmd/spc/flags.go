@@ -38,6 +38,7 @@ var bounds = map[string]bound{
 
 // exclusive lists, by a flag, those that have no sense beside it, in all commands.
 var exclusive = map[string][]string{
+	"diff":       {"layer", "plot"},
 	"interpret":  {"device", "precision", "libraries", "threads", "disable", "dump-passes"},
 	"preprocess": {"mean", "std", "bgr"},
 }

@@ -16,33 +16,49 @@ import (
 
 func inspectCommand() *cobra.Command {
 	var layer string
-	var asJSON bool
+	var compares, asJSON bool
+	var picture plotFlags
 	c := &cobra.Command{
-		Use:   "inspect MODEL.{spx,onnx}",
+		Use:   "inspect MODEL.{spx,onnx} [--diff MODEL.{spx,onnx}] [--plot PICTURE FILE.{png,svg}]",
 		Short: "Show how each weight is stored, and why",
 		Long: `Show a row for each weight: its operator, its size as a matrix M x K, its zeros,
 the format that it is stored in, and the reason; and the nodes that are interpreted,
 as the CPU has no kernel for them, with the share of the time that they are predicted
 to take where sizes are known. With --layer, show every way in
-which that layer's weight could have been stored, and why it was not.`,
+which that layer's weight could have been stored, and why it was not. With --diff, show
+what differs between two compiles: layers, totals and options.`,
 		Example: `  spc inspect model.spx
   spc inspect model.spx --layer '*conv_3*'
+  spc inspect --diff model.spx model.onnx
+  spc inspect model.spx --plot layers layers.svg
   spc inspect model.spx --json`,
-		Args:              usage(1, 1),
-		ValidArgsFunction: files(1, "spx", "onnx"),
+		Args:              usage(1, 2),
+		ValidArgsFunction: files(2, "spx", "onnx"),
 	}
 	fs := c.Flags()
 	fs.StringVar(&layer, "layer", "", "the `NAME` or glob of a layer or weight whose candidates to show")
+	fs.BoolVar(&compares, "diff", false, "compare two models")
+	picture.add(c)
 	addCopyFlag(fs)
 	jsonFlag(fs, &asJSON)
 	complete(c, "layer", cobra.NoFileCompletions)
 
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if compares {
+			return printDiff(c, args, asJSON)
+		}
+		args, err := picture.take(args, 1)
+		if err != nil {
+			return err
+		}
 		m, err := loadModel(c, args[0], sizes{}, spc.RunOptions{})
 		if err != nil {
 			return err
 		}
 		defer m.Close()
+		if err := picture.draw(func() (*figure, error) { return predicted(args[0], m) }); err != nil {
+			return err
+		}
 		r := *m.Explain()
 		r.Interpreted = m.Interpreted()
 		if layer != "" {

@@ -10,8 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"spc"
 	"spc/backend/machine"
 	"spc/internal/chart"
+	"spc/passes/choose"
 )
 
 // plots are the values of --plot.
@@ -116,7 +118,7 @@ const nameLetters = 44
 func (f *figure) drawLayers(path string) error {
 	const rows = 50
 	if len(f.layers) == 0 {
-		return errors.New("the model has no layers")
+		return errors.New("no layer has a time")
 	}
 	f.longest(rows)
 	unit, scale := "microseconds", 1.0
@@ -190,4 +192,38 @@ func (p *profile) figure() *figure {
 		f.layers = append(f.layers, shown{name: l.Name, format: l.Format, us: l.Us, mark: l.PredictedUs, flops: l.FLOPs, bytes: l.Bytes})
 	}
 	return f
+}
+
+// predicted is what pictures of a model show that has not run: the products of its weights, with the time that dense ones were predicted
+// to take.
+func predicted(path string, m *spc.Model) (*figure, error) {
+	r := m.Explain()
+	if r.Options.Target != string(spc.CPU) {
+		return nil, fmt.Errorf("formats were chosen for %s, and there are only profiles of CPUs", r.Options.Target)
+	}
+	dense, chosen := map[string]float64{}, map[string]float64{} // by node, of one evaluation of each product
+	for _, l := range r.Layers {
+		for _, c := range l.Candidates {
+			if c.Format == choose.Dense {
+				dense[l.Name] += c.PredictedUs
+			}
+			if c.Chosen {
+				chosen[l.Name] += c.PredictedUs
+			}
+		}
+	}
+	roof := machine.Default.Roof(1, r.Totals.StoredBytes)
+	f := &figure{
+		title: filepath.Base(printable(path)) + ": predicted time of each layer with weights",
+		axis:  "one core of profile " + machine.Default.Name, mark: "predicted as dense",
+		roof: &roof, peak: "1 core of profile " + machine.Default.Name,
+	}
+	for _, n := range m.Predicted() {
+		s := shown{name: n.Node, format: n.Format, us: us(n.Predicted), flops: n.FLOPs, bytes: n.Bytes}
+		if n.Format != choose.Dense {
+			s.mark = s.us * dense[n.Node] / max(chosen[n.Node], tiny)
+		}
+		f.layers = append(f.layers, s)
+	}
+	return f, nil
 }

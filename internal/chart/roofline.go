@@ -1,6 +1,8 @@
 package chart
 
 import (
+	"cmp"
+	"fmt"
 	"image/color"
 	"math"
 	"slices"
@@ -181,25 +183,30 @@ func (r names) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	type named struct {
 		Point
-		at vg.Point
+		at   vg.Point
+		more int // points in the same place
 	}
 	var all []named
 	for _, k := range r.Kinds {
 		for _, q := range k.List {
-			all = append(all, named{q, q.at(x, y)})
+			at := q.at(x, y)
+			if i := slices.IndexFunc(all, func(o named) bool { return overlap(around(o.at, 0.5), around(at, 0.5)) }); i >= 0 {
+				all[i].more++
+				all[i].Weight = max(all[i].Weight, q.Weight)
+				continue
+			}
+			all = append(all, named{q, at, 0})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b named) int {
-		if a.Weight > b.Weight {
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(all, func(a, b named) int { return cmp.Compare(b.Weight, a.Weight) })
 	var taken []vg.Rectangle
 	for i, q := range all[:min(len(all), most)] {
 		room := q.radius() + 3
 		style := writing(8, color.Black, text.XLeft, text.YCenter)
 		label := Short(q.Name, 40)
+		if q.more > 0 {
+			label += fmt.Sprintf(" and %d more", q.more)
+		}
 		for _, try := range []struct {
 			dx, dy vg.Length
 			x      text.XAlignment
