@@ -18,6 +18,7 @@ func inspectCommand() *cobra.Command {
 	var layer string
 	var compares, asJSON bool
 	var picture plotFlags
+	var all detail
 	c := &cobra.Command{
 		Use:   "inspect MODEL.{spx,onnx} [--diff MODEL.{spx,onnx}] [--plot PICTURE FILE.{png,svg}]",
 		Short: "Show how each weight is stored, and why",
@@ -39,6 +40,7 @@ what differs between two compiles: layers, totals and options.`,
 	fs.StringVar(&layer, "layer", "", "the `NAME` or glob of a layer or weight whose candidates to show")
 	fs.BoolVar(&compares, "diff", false, "compare two models")
 	picture.add(c)
+	all.add(fs)
 	addCopyFlag(fs)
 	jsonFlag(fs, &asJSON)
 	complete(c, "layer", cobra.NoFileCompletions)
@@ -76,7 +78,7 @@ what differs between two compiles: layers, totals and options.`,
 		case layer != "":
 			printCandidates(w, &r)
 		default:
-			printLayers(w, &r)
+			printLayers(w, &r, all)
 		}
 		return nil
 	}
@@ -130,7 +132,7 @@ func rowNames(layers []spc.Layer) []string {
 	return names
 }
 
-func printLayers(w io.Writer, r *spc.Report) {
+func printLayers(w io.Writer, r *spc.Report, all detail) {
 	t := newTable(w, "name", "operator", "M x K", "zeros", "pattern", "format", "dtype", "dense", "stored", "reason")
 	right(t, 3, 4, 8, 9)
 	names := rowNames(r.Layers)
@@ -148,21 +150,22 @@ func printLayers(w io.Writer, r *spc.Report) {
 	if r.Options.Quantize == "int8" && slices.ContainsFunc(r.Layers, func(l spc.Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() }) {
 		fmt.Fprintln(w, "the rows count zeros that rounding to 8 bits made, these totals do not")
 	}
-	printInterpreted(w, r)
-	printRebuilt(w, r, "%s %s\n")
+	printInterpreted(w, r, all)
+	printTransposes(w, r, all)
+	printRebuilt(w, r, "%s %s\n", all)
 	if len(r.Options.Command) > 0 {
 		fmt.Fprintf(w, "made by %s\n", printable(shell(r.Options.Command)))
 	}
 }
 
 // printInterpreted lists the operators that have no kernel, with their nodes and the time that they are predicted to take.
-func printInterpreted(w io.Writer, r *spc.Report) {
+func printInterpreted(w io.Writer, r *spc.Report, all detail) {
 	for _, k := range r.Interpreted {
 		time := ""
 		if k.Share > 0 {
 			time = fmt.Sprintf(", about %s of the time", percent(k.Share))
 		}
-		fmt.Fprintf(w, "interpreted %s%s: %s\n", plural(len(k.Nodes), k.Op+" node"), time, printable(some(k.Nodes)))
+		fmt.Fprintf(w, "interpreted %s%s: %s\n", plural(len(k.Nodes), k.Op+" node"), time, all.list(printables(k.Nodes)))
 	}
 }
 
@@ -196,7 +199,7 @@ func fitted(r *spc.Report) string {
 }
 
 // reconstructed says what gradients did; it is empty where nothing was trained.
-func reconstructed(r *spc.Report) string {
+func reconstructed(r *spc.Report, all detail) string {
 	if r.Prune == nil || len(r.Prune.Blocks) == 0 {
 		return ""
 	}
@@ -241,7 +244,7 @@ func reconstructed(r *spc.Report) string {
 		said = append(said, fmt.Sprintf("divergence on samples held out %.3g to %.3g", d[0], d[1]))
 	}
 	if len(not) > 0 {
-		said = append(said, "not "+few(not))
+		said = append(said, "not "+all.list(not))
 	}
 	return strings.Join(said, "; ")
 }

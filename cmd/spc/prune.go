@@ -71,17 +71,17 @@ bf16, weights stand before Cast nodes.`,
 		if asJSON {
 			return printReport(c.OutOrStdout(), *m.Explain())
 		}
-		return printPruned(c.OutOrStdout(), m.Explain(), f.o.Model, out)
+		return printPruned(c.OutOrStdout(), m.Explain(), f.o.Model, out, f.all)
 	}
 	return c
 }
 
 // printPruned prints what became of the model in a few lines.
-func printPruned(w io.Writer, r *spc.Report, model, out string) error {
+func printPruned(w io.Writer, r *spc.Report, model, out string, all detail) error {
 	if _, err := fmt.Fprintf(w, "%s  %s, from %s of %s\n", printable(out), fileSize(out), printable(model), fileSize(model)); err != nil {
 		return err
 	}
 	fmt.Fprintln(w, zeros(r))
-	printRebuilt(w, r, "%-9s %s\n")
-	return printQuantised(w, r)
+	printRebuilt(w, r, "%-9s %s\n", all)
+	return printQuantised(w, r, all)
 }
