@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"spc"
+	"spc/internal/pace"
 	"spc/ir/tensor"
 )
 
@@ -87,14 +88,15 @@ interpreted, as there is no kernel for them or for nodes of their subgraphs.`,
 
 // run runs the command.
 func (f *benchFlags) run(c *cobra.Command, args []string) error {
+	p := newProgress(c)
+	defer p.close()
+	p.runs(args[0], pace.Even("bench", f.warmup+f.runs, 1), pace.Even("profile", min(f.runs, profiles), 1))
 	m, err := f.open(c, args[0])
 	if err != nil {
 		return err
 	}
 	defer m.model.Close()
 	b := benchmark{Model: args[0], Batch: m.batch, Threads: m.threads, Runs: f.runs}
-	p := newProgress(c)
-	defer p.close()
 	for b.Device != f.device.used() { // again where another device has taken over
 		if err := b.measure(c.Context(), m.model, &f.device, m.in, f.warmup, p); err != nil {
 			return m.explain(err)
@@ -108,6 +110,9 @@ func (f *benchFlags) run(c *cobra.Command, args []string) error {
 	return nil
 }
 
+// profiles is the number of further runs in which layers are timed.
+const profiles = 10
+
 // measure runs the model on inputs, and replaces what was measured before. It stops where another device
 // takes over.
 func (b *benchmark) measure(ctx context.Context, m *spc.Model, device *deviceFlags, in map[string]*tensor.Tensor, warmup int, p *progress) error {
@@ -115,8 +120,9 @@ func (b *benchmark) measure(ctx context.Context, m *spc.Model, device *deviceFla
 	var times []float64
 	out := map[string]*tensor.Tensor{}
 	forgetPeak()
+	p.Plan(nil)
 	for i := range warmup + b.Runs {
-		p.stage("bench", i, warmup+b.Runs)
+		p.At("bench", i, warmup+b.Runs)
 		start := time.Now()
 		if err := m.RunInto(ctx, in, out); err != nil {
 			return err
@@ -135,14 +141,14 @@ func (b *benchmark) measure(ctx context.Context, m *spc.Model, device *deviceFla
 	}
 	b.Ms = latencies(times)
 	b.Throughput = float64(b.Batch) / b.Ms.Mean * 1e3
-	profiles := min(b.Runs, 10)
-	for i := range profiles {
-		p.stage("profile", i, profiles)
+	traced := min(b.Runs, profiles)
+	for i := range traced {
+		p.At("profile", i, traced)
 		_, nodes, err := m.Profile(ctx, in)
 		if err != nil || device.used() != b.Device {
 			return err
 		}
-		b.add(nodes, profiles)
+		b.add(nodes, traced)
 	}
 	b.place(places)
 	return nil

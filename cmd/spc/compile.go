@@ -55,6 +55,7 @@ func (f *makeFlags) add(c *cobra.Command) {
 	f.quantise.add(c, &f.o.Quantize)
 	f.shapes.add(fs)
 	f.all.add(fs)
+	quietFlag(fs)
 }
 
 // methodHelp is the help of --prune.
@@ -219,23 +220,31 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 	if strings.EqualFold(filepath.Ext(f.out), ".onnx") {
 		return fmt.Errorf("-o %s, want an .spx file; spc prune writes ONNX models", f.out)
 	}
+	p := newProgress(c)
+	defer p.close()
 	done, err := f.apply(c)
 	if err != nil {
 		return err
 	}
 	defer done()
+	if !prints {
+		p.writes(f.o.Model)
+	}
 	m, err := compileModel(c, f.o)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
 	if prints {
+		p.close()
 		_, err := io.WriteString(c.OutOrStdout(), m.Graph())
 		return err
 	}
+	p.At(writeStage, 0, 1)
 	if err := files.write(c.Context(), m); err != nil {
 		return err
 	}
+	p.close()
 	warnOf(c, m.Explain())
 	if f.asJSON {
 		return printReport(c.OutOrStdout(), *m.Explain())

@@ -41,7 +41,7 @@ what differs between two compiles: layers, totals and options.`,
 	fs.BoolVar(&compares, "diff", false, "compare two models")
 	picture.add(c)
 	all.add(fs)
-	addCopyFlag(fs)
+	addModelFlags(fs)
 	jsonFlag(fs, &asJSON)
 	complete(c, "layer", cobra.NoFileCompletions)
 

@@ -15,6 +15,7 @@ import (
 	"spc"
 	"spc/backend/cpu"
 	"spc/backend/machine"
+	"spc/internal/pace"
 	"spc/ir"
 )
 
@@ -130,14 +131,15 @@ func (f *profileFlags) run(c *cobra.Command, args []string) error {
 			return err
 		}
 	}
+	bar := newProgress(c)
+	defer bar.close()
+	bar.runs(args[0], pace.Even("profile", f.warmup+f.runs, 2))
 	m, err := f.open(c, args[0])
 	if err != nil {
 		return err
 	}
 	defer m.model.Close()
 	p := profile{Model: args[0], Batch: m.batch, Threads: m.threads, Runs: f.runs}
-	bar := newProgress(c)
-	defer bar.close()
 	for p.Device != f.device.used() { // again where another device has taken over
 		if err := p.measure(c.Context(), m, &f.device, f.warmup, bar); err != nil {
 			return m.explain(err)
@@ -166,8 +168,9 @@ func (p *profile) measure(ctx context.Context, m *timed, device *deviceFlags, wa
 	var plain []float64
 	var traces [][]spc.NodeTime
 	times := map[string][]float64{} // in microseconds, by node
+	bar.Plan(nil)
 	for i := range warmup + p.Runs {
-		bar.stage("profile", i, warmup+p.Runs)
+		bar.At("profile", i, warmup+p.Runs)
 		start := time.Now()
 		if _, err := m.model.Run(ctx, m.in); err != nil {
 			return err

@@ -123,6 +123,26 @@ func TestProfileDrawsPictures(t *testing.T) {
 	ok(t, "profile", "--plot", "layers", "c.svg", "model.onnx", "--runs", "1")
 }
 
+// Traces and pictures are whole or not there.
+func TestFullDiskLeavesNoTraces(t *testing.T) {
+	if !limitsFiles {
+		t.Skip("no RLIMIT_FSIZE here")
+	}
+	workspace(t)
+	before := listing(t, ".")
+	for _, args := range [][]string{
+		{"profile", "model.onnx", "--runs", "1", "--trace", "t.json"},
+		{"profile", "model.onnx", "--runs", "1", "--plot", "layers", "l.png"},
+		{"inspect", "model.onnx", "--plot", "roofline", "r.svg"},
+	} {
+		r := finish(process(t, []string{fileLimit + "=1000"}, args...))
+		checkFailure(t, args, r, args[len(args)-1], "file too large")
+	}
+	if after := listing(t, "."); !slices.Equal(before, after) {
+		t.Errorf("files %q, were %q", after, before)
+	}
+}
+
 func TestProfileErrors(t *testing.T) {
 	dir := workspace(t)
 	before := listing(t, dir)

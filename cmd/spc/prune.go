@@ -52,21 +52,24 @@ bf16, weights stand before Cast nodes.`,
 		if err := files.check(); err != nil {
 			return err
 		}
+		p := newProgress(c)
+		defer p.close()
 		done, err := f.apply(c)
 		if err != nil {
 			return err
 		}
 		defer done()
-		p := newProgress(c)
-		f.o.Progress = p.stage
+		p.writes(f.o.Model)
+		f.o.Progress, f.o.Plan = p.At, p.Plan
 		m, err := spc.Prune(c.Context(), f.o)
-		p.close()
 		if err != nil {
 			return err
 		}
+		p.At(writeStage, 0, 1)
 		if err := files.write(c.Context(), m); err != nil {
 			return err
 		}
+		p.close()
 		warnOf(c, m.Explain())
 		if asJSON {
 			return printReport(c.OutOrStdout(), *m.Explain())

@@ -24,7 +24,7 @@ func (f *timedFlags) add(c *cobra.Command) {
 	c.Flags().IntVar(&f.batch, "batch", 0, "samples in a run; by default what the model declares, else 1")
 	f.device.add(c, "the model")
 	f.shapes.add(c.Flags())
-	addCopyFlag(c.Flags())
+	addModelFlags(c.Flags())
 	complete(c, "batch", cobra.NoFileCompletions)
 }
 
