@@ -133,30 +133,33 @@ func (t *Tracker) At(name string, done, total int) {
 	}
 }
 
-// A few seconds of what was planned count beside what was measured, so that the first steps do not decide all.
-const prior = 0.5
+// prior is the part of what is planned, of all and of a kind, that counts as if it had taken as long as planned, or as others do, so that the
+// first steps do not decide all.
+const prior = 1. / 50
 
 // paces returns how much longer than planned stages of a kind take, of which the first one has some steps that are not in the past.
 func (t *Tracker) paces(here took) func(kind string) float64 {
-	past, all := map[string]took{}, took{prior, prior}
-	planned := map[string]float64{}
+	past, planned, total := map[string]took{}, map[string]float64{}, 1e-9
+	all := here
 	for kind, p := range t.past {
-		past[kind] = p
+		past[kind], planned[kind] = p, p.planned
 		all.add(p)
+		total += p.planned
 	}
 	for i := range t.stages {
-		planned[t.stages[i].kind()] += t.stages[i].whole()
+		s := t.stages[i].whole()
+		planned[t.stages[i].kind()] += s
+		total += s
 	}
-	if len(t.stages) > 0 { // the steps that are done count
-		s := &t.stages[0]
-		p := past[s.kind()]
+	if len(t.stages) > 0 {
+		kind := t.stages[0].kind()
+		p := past[kind]
 		p.add(here)
-		all.add(here)
-		past[s.kind()] = p
+		past[kind] = p
 	}
+	general := (all.real + prior*total) / (all.planned + prior*total)
 	return func(kind string) float64 {
-		p, general := past[kind], all.real/all.planned
-		some := max(prior, planned[kind]/50)
+		p, some := past[kind], prior*planned[kind]+1e-12
 		return (p.real + general*some) / (p.planned + some)
 	}
 }

@@ -170,3 +170,20 @@ func TestTrackersAreForMany(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// The first steps of a stage tell how long the others take, however far off the plan was.
+func TestPlansMayBeFarOff(t *testing.T) {
+	for _, seconds := range []float64{1e-5, 100} {
+		c := newClock()
+		tr := New(c.now)
+		tr.Plan([]Stage{Even("runs", 20, seconds)})
+		for i := range 20 {
+			tr.At("runs", i, 20)
+			left := float64(20-i) * 3
+			if s := tr.State(); i >= 5 && (s.Left.Seconds() < 0.8*left || s.Left.Seconds() > 1.25*left) {
+				t.Errorf("planned were %g s a step: %v left after %d of 20, want %g s", seconds, s.Left, i, left)
+			}
+			c.pass(3)
+		}
+	}
+}
