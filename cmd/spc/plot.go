@@ -7,6 +7,7 @@ import (
 	"image/color"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -74,7 +75,7 @@ type figure struct {
 	axis   string        // how the times were found
 	mark   string        // what other times are, by which bars have marks
 	roof   *machine.Roof // nil where there is none
-	peak   string        // what the peak is of
+	cores  string        // whose it is
 	layers []shown
 }
 
@@ -111,8 +112,19 @@ func (f *figure) longest(most int) {
 	}
 }
 
-// The letters of a layer's name that rows have room for.
-const nameLetters = 44
+// pictureName is the name of a layer as pictures have room for it: without the parts of a path that the next one begins with, as exporters write
+// them in /features/features.3/block/block.0.
+func pictureName(name string) string {
+	const most = 44
+	parts := strings.Split(printable(name), "/")
+	var kept []string
+	for i, p := range parts {
+		if i+1 == len(parts) || p == "" || !strings.HasPrefix(parts[i+1], p+".") {
+			kept = append(kept, p)
+		}
+	}
+	return chart.Short(strings.Join(kept, "/"), most)
+}
 
 // drawLayers draws a bar for each layer.
 func (f *figure) drawLayers(path string) error {
@@ -132,7 +144,7 @@ func (f *figure) drawLayers(path string) error {
 	}
 	marks := chart.Marks{Label: f.mark}
 	for i, l := range f.layers {
-		r.Names = append(r.Names, chart.Short(printable(l.name), nameLetters))
+		r.Names = append(r.Names, pictureName(l.name))
 		b := &r.Bars[slices.Index(kinds, l.kind())]
 		b.At, b.Values = append(b.At, i), append(b.Values, scale*l.us)
 		r.Most = max(r.Most, scale*l.us, scale*l.mark)
@@ -152,12 +164,7 @@ func (f *figure) drawRoofline(path string) error {
 	if f.roof == nil {
 		return errors.New("there is no profile of this device")
 	}
-	r := chart.Roofline{Title: f.title, Peak: f.roof.Peak, Label: fmt.Sprintf("%.4g GFLOP/s, %s", f.roof.Peak/1e9, f.peak)}
-	from := "memory"
-	if f.roof.Cached {
-		from = "the cache"
-	}
-	r.Slopes = []chart.Slope{{Label: fmt.Sprintf("%.4g GB/s from %s", f.roof.Bandwidth/1e9, from), Bandwidth: f.roof.Bandwidth}}
+	r := chart.Roofline{Title: fmt.Sprintf("%s\nroofline of %s: %s", f.title, f.cores, roofText(f.roof)), Peak: f.roof.Peak, Bandwidth: f.roof.Bandwidth}
 	kinds, colors := f.kinds()
 	for i, k := range kinds {
 		r.Kinds = append(r.Kinds, chart.Points{Label: k, Color: colors[i]})
@@ -172,7 +179,7 @@ func (f *figure) drawRoofline(path string) error {
 		}
 		some = true
 		k := &r.Kinds[slices.Index(kinds, l.kind())]
-		k.List = append(k.List, chart.Point{Name: printable(l.name), Intensity: l.flops / l.bytes, Rate: l.flops / l.us * 1e6, Weight: l.us / total})
+		k.List = append(k.List, chart.Point{Name: pictureName(l.name), Intensity: l.flops / l.bytes, Rate: l.flops / l.us * 1e6, Weight: l.us / total})
 	}
 	r.Kinds = slices.DeleteFunc(r.Kinds, func(k chart.Points) bool { return len(k.List) == 0 })
 	if !some {
@@ -186,7 +193,7 @@ func (p *profile) figure() *figure {
 	f := &figure{
 		title: fmt.Sprintf("%s: measured time of each layer\nbatch %d, %s", filepath.Base(printable(p.Model)), p.Batch, plural(p.Threads, "thread")),
 		axis:  "medians of " + plural(p.Runs, "run"), mark: "predicted, of one core",
-		roof: p.Roof, peak: plural(p.Threads, "core") + " of profile " + p.Machine,
+		roof: p.Roof, cores: plural(p.Threads, "core") + ", profile " + p.Machine,
 	}
 	for _, l := range p.Layers {
 		f.layers = append(f.layers, shown{name: l.Name, format: l.Format, us: l.Us, mark: l.PredictedUs, flops: l.FLOPs, bytes: l.Bytes})
@@ -216,7 +223,7 @@ func predicted(path string, m *spc.Model) (*figure, error) {
 	f := &figure{
 		title: filepath.Base(printable(path)) + ": predicted time of each layer with weights",
 		axis:  "one core of profile " + machine.Default.Name, mark: "predicted as dense",
-		roof: &roof, peak: "1 core of profile " + machine.Default.Name,
+		roof: &roof, cores: "1 core, profile " + machine.Default.Name,
 	}
 	for _, n := range m.Predicted() {
 		s := shown{name: n.Node, format: n.Format, us: us(n.Predicted), flops: n.FLOPs, bytes: n.Bytes}

@@ -267,11 +267,7 @@ func (p *profile) print(w io.Writer) {
 		fmt.Fprintf(w, "%d of the layers are computed together in %s where nobody times them\n", members, plural(len(cascades), "cascade"))
 	}
 	if p.Roof != nil {
-		from := "memory"
-		if p.Roof.Cached {
-			from = "the cache that holds all weights"
-		}
-		fmt.Fprintf(w, "roofline of %s, profile %s: %.4g GFLOP/s, %.4g GB/s from %s\n", plural(p.Threads, "core"), p.Machine, p.Roof.Peak/1e9, p.Roof.Bandwidth/1e9, from)
+		fmt.Fprintf(w, "roofline of %s, profile %s: %s\n", plural(p.Threads, "core"), p.Machine, roofText(p.Roof))
 	}
 	fmt.Fprintln(w)
 	head := []any{"layer", "operator", "format", "time", "share", "predicted", "GFLOP/s", "moved", "roofline"}
@@ -314,6 +310,15 @@ func (p *profile) print(w io.Writer) {
 	if p.Threads > 1 && slices.ContainsFunc(p.Layers, func(l profiled) bool { return l.PredictedUs > 0 }) {
 		fmt.Fprintln(w, "\npredictions are for one core")
 	}
+}
+
+// roofText says what bounds a roofline.
+func roofText(r *machine.Roof) string {
+	from := "memory"
+	if r.Cached {
+		from = "the cache that holds all weights"
+	}
+	return fmt.Sprintf("%.4g GFLOP/s, %.4g GB/s from %s", r.Peak/1e9, r.Bandwidth/1e9, from)
 }
 
 // micros writes microseconds, from a thousand on milliseconds.

@@ -123,6 +123,21 @@ func TestProfileDrawsPictures(t *testing.T) {
 	ok(t, "profile", "--plot", "layers", "c.svg", "model.onnx", "--runs", "1")
 }
 
+func TestNamesInPicturesTellLayersApart(t *testing.T) {
+	for name, want := range map[string]string{
+		"/features/features.13/block/block.0/block.0.0/Conv": "/features.13/block.0.0/Conv",
+		"/layer1/layer1.0/conv1/Conv":                        "/layer1.0/conv1/Conv",
+		"a\x1b/a":                                            `a\x1b/a`,
+		"Conv_7":                                             "Conv_7",
+		"/encoder/a_name_that_is_long/another_name_that_is_long/and_one_more/1/MatMul": "/encoder/a_nam…is_long/and_one_more/1/MatMul",
+		"": "",
+	} {
+		if got := pictureName(name); len([]rune(got)) > 44 || got != want {
+			t.Errorf("%q became %q, want %q", name, got, want)
+		}
+	}
+}
+
 // Traces and pictures are whole or not there.
 func TestFullDiskLeavesNoTraces(t *testing.T) {
 	if !limitsFiles {

@@ -19,7 +19,7 @@ func pictures() map[string]func(path string) error {
 		Marks: []Marks{{Label: "marks", At: []int{0, 1}, Values: []float64{10, 21}}},
 	}
 	roof := &Roofline{
-		Title: "roofline", Peak: 1e11, Label: "peak", Slopes: []Slope{{"memory", 2e10}},
+		Title: "roofline", Peak: 1e11, Bandwidth: 2e10,
 		Kinds: []Points{{"a", Shades[0], []Point{{"one", 1, 1e10, 0.7}}}, {"b", Shades[1], []Point{{"two", 20, 5e10, 0.3}, {"three", 20, 5e10, 0}}}},
 	}
 	return map[string]func(string) error{"rows": rows.Save, "roofline": roof.Save}

@@ -17,17 +17,10 @@ import (
 // Roofline is a picture of operations a second over operations a byte, under what a machine allows, on logarithmic scales: what
 // is drawn are decimal logarithms, as gonum puts the label of a logarithmic axis at its end.
 type Roofline struct {
-	Title  string
-	Peak   float64 // operations a second
-	Label  string  // of the peak
-	Slopes []Slope
-	Kinds  []Points
-}
-
-// Slope is a bandwidth, in bytes a second.
-type Slope struct {
-	Label     string
-	Bandwidth float64
+	Title     string
+	Peak      float64 // operations a second
+	Bandwidth float64 // bytes a second
+	Kinds     []Points
 }
 
 // Points are the points of a kind.
@@ -51,11 +44,8 @@ func (r *Roofline) Save(path string) error {
 	p.Title.Text, p.Title.Padding = r.Title, 8
 	p.X.Label.Text, p.Y.Label.Text = "floating-point operations a byte that is read or written", "GFLOP/s"
 	p.X.Tick.Marker, p.Y.Tick.Marker = decades{}, decades{}
-	lo, hi, low := r.Peak, 0.0, r.Peak
-	for _, s := range r.Slopes { // their ridges are shown
-		lo, hi = min(lo, r.Peak/s.Bandwidth/8), max(hi, r.Peak/s.Bandwidth*4)
-	}
-	high := r.Peak
+	ridge := r.Peak / r.Bandwidth // which is shown
+	lo, hi, low, high := ridge/8, ridge*4, r.Peak, r.Peak
 	for _, k := range r.Kinds {
 		for _, q := range k.List {
 			lo, hi = min(lo, q.Intensity/2), max(hi, q.Intensity*2)
@@ -112,29 +102,16 @@ func (squares) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// roof draws the peak and the slopes that lead to it.
+// roof draws the peak and the slope that leads to it.
 type roof struct{ *Roofline }
 
-// Plot draws the lines and writes what they are along them.
+// Plot draws the lines.
 func (r roof) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
-	top := math.Log10(r.Peak / 1e9)
-	peak := y(top)
-	first := p.X.Max
-	for _, s := range r.Slopes {
-		up := math.Log10(s.Bandwidth / 1e9) // over operations a byte
-		ridge := top - up
-		first = min(first, ridge)
-		from := max(p.X.Min, p.Y.Min-up)
-		a, b := vg.Point{X: x(from), Y: y(from + up)}, vg.Point{X: x(ridge), Y: peak}
-		c.StrokeLine2(firm, a.X, a.Y, b.X, b.Y)
-		style := writing(9, firm.Color, text.XRight, text.YBottom)
-		style.Rotation = math.Atan2(float64(b.Y-a.Y), float64(b.X-a.X))
-		back := vg.Length(12)
-		c.FillText(style, vg.Point{X: b.X - back, Y: b.Y - back*vg.Length(math.Tan(style.Rotation)) + 3}, s.Label)
-	}
-	c.StrokeLine2(firm, x(first), peak, c.Max.X, peak)
-	c.FillText(writing(9, firm.Color, text.XRight, text.YBottom), vg.Point{X: c.Max.X - 4, Y: peak + 2}, r.Label)
+	top, up := math.Log10(r.Peak/1e9), math.Log10(r.Bandwidth/1e9)
+	from := max(p.X.Min, p.Y.Min-up)
+	c.StrokeLine2(firm, x(from), y(from+up), x(top-up), y(top))
+	c.StrokeLine2(firm, x(top-up), y(top), c.Max.X, y(top))
 }
 
 // points draws Points.
@@ -203,7 +180,7 @@ func (r names) Plot(c draw.Canvas, p *plot.Plot) {
 	for i, q := range all[:min(len(all), most)] {
 		room := q.radius() + 3
 		style := writing(8, color.Black, text.XLeft, text.YCenter)
-		label := Short(q.Name, 40)
+		label := q.Name
 		if q.more > 0 {
 			label += fmt.Sprintf(" and %d more", q.more)
 		}
