@@ -22,12 +22,13 @@ func (o *Options) Stages(g *ir.Graph, samples int) []pace.Stage {
 	if o.Type != tensor.I8 {
 		return []pace.Stage{pace.Even("quantize", 1, 0.01)}
 	}
+	const observed = 6 // times as long as to run takes to run twice and count the values of each tensor
 	run := 0.0
 	for _, u := range g.WeightUses() {
 		run += u.Products(1)
 	}
 	run /= stageRate * float64(runtime.GOMAXPROCS(0))
-	list := []pace.Stage{pace.Even(rangesStage, 1, 2*run*float64(samples))}
+	list := []pace.Stage{pace.Even(rangesStage, 1, observed*run*float64(samples))}
 	if !o.All {
 		list = append(list, pace.Even(sensitiveStage, maxTrials, run*min(trialRows, float64(samples))))
 	}
