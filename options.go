@@ -12,6 +12,7 @@ import (
 	"spc/backend/format"
 	"spc/backend/machine"
 	"spc/backend/tune"
+	"spc/internal/pace"
 	"spc/ir"
 	"spc/ir/onnx"
 	"spc/ir/option"
@@ -56,7 +57,13 @@ type CompileOptions struct {
 
 	// Progress, where it is set, is called as the stages go on.
 	Progress func(stage string, done, total int)
+	// Plan, where it is set, is called with the stages that are to come, the first of which begins then, in the place of those
+	// that it was called with before: the more is known of the model, the better the seconds that they are planned to take.
+	Plan func(stages []Stage)
 }
+
+// Stage is a part of a compilation, with the seconds that its steps are planned to take on some machine.
+type Stage = pace.Stage
 
 // PruneOptions say which weights become zero: none, unless a sparsity is asked for, by Sparsity, Layers or a pattern that
 // sets it.
@@ -378,6 +385,10 @@ func (o *CompileOptions) passContext(seen *calib.Observer) (*passes.Context, err
 	if o.Calibration.Cache != "" && o.Calibration.Identity == "" && seen != nil {
 		return nil, option.Errorf("%v %s needs %v, by which samples of others are told", option.CalibrationCache, o.Calibration.Cache, option.CalibrationIdentity)
 	}
+	c.Prune.Count = o.Calibration.Count
+	if c.Quant != nil {
+		c.Quant.Progress = o.Progress
+	}
 	c.Prune.Observer, c.Prune.Cache, c.Prune.Samples, c.Prune.Progress = seen, o.Calibration.Cache, o.Calibration.Identity, o.Progress
 	if err := c.Prune.Check(); err != nil {
 		return nil, err
@@ -501,7 +512,14 @@ func (o *QuantizeOptions) pass(t Target, seen *calib.Observer) (*quant.Options, 
 // pipeline makes of the options what the pipeline wants, with some passes left out.
 func (o *CompileOptions) pipeline(leaveOut []string) (passes.Options, error) {
 	po := passes.Options{
-		Disable: slices.Concat(leaveOut, o.Debug.Disable), StopAfter: o.Debug.StopAfter, Verify: o.Debug.Verify, Progress: o.Progress,
+		Disable: slices.Concat(leaveOut, o.Debug.Disable), StopAfter: o.Debug.StopAfter, Verify: o.Debug.Verify, Plan: o.Plan,
+	}
+	if o.Progress != nil {
+		po.Progress = func(pass string, _, _ int) {
+			if !passes.Staged(pass) { // which tell of stages themselves
+				o.Progress(pass, 0, 1)
+			}
+		}
 	}
 	var err error
 	if o.Debug.DumpDir != "" {

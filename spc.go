@@ -527,35 +527,6 @@ func (m *Model) RunInto(ctx context.Context, inputs, outputs map[string]*tensor.
 	return m.run(ctx, inputs, outputs, nil)
 }
 
-// NodeTime is the time that a node took.
-type NodeTime struct {
-	Node, Op, Format string
-	Time             time.Duration
-}
-
-// Profile is Run, and reports the time of each node in the order of execution.
-func (m *Model) Profile(ctx context.Context, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, []NodeTime, error) {
-	var times []NodeTime
-	outputs := make(map[string]*tensor.Tensor, len(m.graph.Outputs))
-	err := m.run(ctx, inputs, outputs, func(n *ir.Node, d time.Duration) {
-		t := NodeTime{Node: n.Name, Op: n.Op.Kind(), Time: d}
-		if w, ok := n.Op.(ir.WeightOp); ok {
-			for _, ref := range w.Weights(n) {
-				if v := n.Input(ref.Input); v != nil && v.Store != nil {
-					t.Format = v.Store.Format
-				} else if v != nil && v.Const != nil && t.Format == "" {
-					t.Format = choose.Dense
-				}
-			}
-		}
-		times = append(times, t)
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return outputs, times, nil
-}
-
 // NodePlace is where a node runs on a device that leaves some to the CPU: in its Part-th run of
 // nodes on the device, which is queued at once, or, where Part is 0, on the CPU, and why.
 type NodePlace struct {
@@ -564,6 +535,9 @@ type NodePlace struct {
 	Why      string
 	// Interpreted says, where the device is the CPU, that there is no kernel, and the slow interpreter computes the node.
 	Interpreted bool
+	// Cascade is, where it is not 0, the number of nodes that the CPU computes together, strip by strip, in runs that
+	// nobody takes the times of.
+	Cascade int
 }
 
 // Placements tells where the nodes of the model run for such inputs, in the order of
@@ -584,7 +558,7 @@ func (m *Model) Placements(inputs map[string]*tensor.Tensor) ([]NodePlace, error
 	placed, err := partial.Placements(c.in)
 	out := make([]NodePlace, len(placed))
 	for i, at := range placed {
-		out[i] = NodePlace{at.Node.Name, at.Node.Op.Kind(), at.Part, at.Why, at.Interpreted}
+		out[i] = NodePlace{at.Node.Name, at.Node.Op.Kind(), at.Part, at.Why, at.Interpreted, at.Cascade}
 	}
 	return out, m.met(err)
 }

@@ -71,9 +71,15 @@ func (r *Report) Warnings() []string {
 
 // some joins the first of some texts and says how many more there are.
 func some(texts []string) string {
-	const most = 4
-	if n := len(texts) - most; n > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), n)
+	const (
+		most    = 4
+		letters = 240
+	)
+	long := 0
+	for i, s := range texts {
+		if long += len(s); i > 0 && (i >= most || long > letters) {
+			return fmt.Sprintf("%s and %d more", strings.Join(texts[:i], ", "), len(texts)-i)
+		}
 	}
 	return strings.Join(texts, ", ")
 }

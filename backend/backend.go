@@ -60,8 +60,8 @@ type Program interface {
 	// the device itself is ir.ErrDevice. Where ctx is cancelled Run returns its error at
 	// once, and may read inputs for a while.
 	Run(ctx context.Context, in, out []*tensor.Tensor) error
-	// Trace is Run, and calls f after each step of the main graph with the time
-	// that the step took.
+	// Trace is Run, and calls f after each step of the main graph, as soon as it is done, with the time
+	// that the step took. A node that is computed in portions has a step for each.
 	Trace(ctx context.Context, in, out []*tensor.Tensor, f func(n *ir.Node, d time.Duration)) error
 	// Prepare lowers the program for inputs of these types, which need no elements, so that the
 	// first Run on such does not.
@@ -78,6 +78,9 @@ type Placement struct {
 	Why  string
 	// Interpreted says, where the device is the CPU, that there is no kernel and the operator evaluates the node, or one of its subgraphs.
 	Interpreted bool
+	// Cascade is, from 1 on, the number of a cascade: its nodes are computed together, strip by strip, in runs that are not
+	// traced. It is 0 where there is none.
+	Cascade int
 }
 
 // Partial is a Program that has no kernels for some nodes.

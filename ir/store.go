@@ -122,6 +122,14 @@ func (s *Store) Part(name string) *tensor.Tensor {
 	return nil
 }
 
+// Values is the number of values that are stored, zeros that fill up blocks and rows among them.
+func (s *Store) Values() int {
+	if t := s.Part("values"); t != nil {
+		return t.Len()
+	}
+	return 0
+}
+
 // Bytes is the size of all arrays.
 func (s *Store) Bytes() int {
 	n := 0

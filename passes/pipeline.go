@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"spc/internal/pace"
 	"spc/ir"
 	"spc/ir/option"
 	"spc/ir/tensor"
@@ -68,6 +69,8 @@ type Pass struct {
 	Breaks Fact
 	Role   Role
 	Run    func(ctx context.Context, c *Context, g *ir.Graph) (int, error)
+	// Stages, where it is set, plans the stages that Run reports, of which the first one begins with it.
+	Stages func(c *Context, g *ir.Graph) []pace.Stage
 }
 
 // Context is what passes share.
@@ -217,7 +220,8 @@ var Pipeline = []Pass{
 	{
 		Name: "prune", Doc: "decide which weights are zero",
 		Needs: Typed | Folded, Makes: Pruned, Role: Alters,
-		Run: pruneWeights,
+		Run:    pruneWeights,
+		Stages: func(c *Context, g *ir.Graph) []pace.Stage { return c.Prune.Stages(g) },
 	},
 	{
 		Name: "narrow", Doc: "recognise products of integers whose weights were pruned, and fold what makes the other weights",
@@ -288,6 +292,12 @@ var Pipeline = []Pass{
 			c.Report.Quant = r
 			return r.Products, nil
 		},
+		Stages: func(c *Context, g *ir.Graph) []pace.Stage {
+			if c.Quant == nil {
+				return nil
+			}
+			return c.Quant.Stages(g, c.Prune.Count)
+		},
 	},
 	{
 		Name: "halves", Doc: "give weights that were 16-bit floats that type again, and in ONNX nodes, too",
@@ -314,6 +324,7 @@ var Pipeline = []Pass{
 			c.Report.Layers, c.Report.Open = layers, open
 			return len(layers), err
 		},
+		Stages: func(_ *Context, g *ir.Graph) []pace.Stage { return []pace.Stage{choose.Stage(g)} },
 	},
 }
 
@@ -442,6 +453,46 @@ type Options struct {
 	Dump func(index int, pass string, g *ir.Graph) error
 	// Progress, where it is set, is called before each pass.
 	Progress func(pass string, index, total int)
+	// Plan, where it is set, is called with the stages that are to come, of which the first one begins then: a pass, or what its Stages
+	// plans. It is called when types are known, and before each pass that plans stages.
+	Plan func(stages []pace.Stage)
+}
+
+// passSeconds is how long a pass is planned to take for each element of a constant; few look at all of them.
+const passSeconds = 1e-9
+
+// plan tells the stages from a pass on.
+func (o *Options) plan(c *Context, g *ir.Graph, from int) {
+	if o.Plan == nil {
+		return
+	}
+	elements := 0
+	for _, v := range g.Constants() {
+		if shape, ok := v.Type.Shape(); ok {
+			n, _ := tensor.Elems(shape)
+			elements += n
+		}
+	}
+	var list []pace.Stage
+	for _, p := range Pipeline[from:] {
+		switch {
+		case slices.Contains(o.Disable, p.Name):
+		case p.Stages != nil:
+			list = append(list, p.Stages(c, g)...)
+		default:
+			list = append(list, pace.Even(p.Name, 1, 1e-3+passSeconds*float64(elements)))
+		}
+		if p.Name == o.StopAfter {
+			break
+		}
+	}
+	o.Plan(list)
+}
+
+// Staged reports whether a pass reports stages of its own.
+func Staged(pass string) bool {
+	i := slices.Index(Names(), pass)
+	return i >= 0 && Pipeline[i].Stages != nil
 }
 
 // Names lists the passes in order.
@@ -517,6 +568,9 @@ func Run(ctx context.Context, c *Context, g *ir.Graph, o Options) error {
 	for i, p := range Pipeline {
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if i == 1 || p.Stages != nil {
+			o.plan(c, g, i)
 		}
 		if o.Progress != nil {
 			o.Progress(p.Name, i, len(Pipeline))

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 // runner is a program for inputs of certain shapes.
 type runner interface {
 	drop() error
+	parts() []*spec // one after the other, each of which may run several times
 	run(ctx context.Context, in, out []*tensor.Tensor, trace func(*ir.Node, time.Duration)) error
 }
 
@@ -405,6 +407,14 @@ type batch struct {
 	legs []leg
 }
 
+// parts lists the specs of the legs.
+func (b *batch) parts() (list []*spec) {
+	for i := range b.legs {
+		list = append(list, cmp.Or(b.legs[i].specs[0], b.legs[i].specs[1]))
+	}
+	return list
+}
+
 // drop lets go of the memory of runs.
 func (b *batch) drop() error {
 	b.prog.idle.drop(b)
@@ -444,15 +454,6 @@ type batchRun struct {
 	out  [][]*tensor.Tensor   // by leg, of the whole batch
 	to   [][][]*tensor.Tensor // by leg and part, its share of out
 	from [][][]*tensor.Tensor // by leg and part, its share of what the leg before computed
-
-	times []nodeTime
-	index map[string]int // in times, by name
-	note  func(*ir.Node, time.Duration)
-}
-
-type nodeTime struct {
-	node *ir.Node
-	time time.Duration
 }
 
 func (r *batchRun) owner() any { return r.batch }
@@ -467,7 +468,7 @@ func (b *batch) acquire(in []*tensor.Tensor) (*batchRun, error) {
 		v := slices.MaxFunc(outputs, func(v, w *ir.Value) int { return imageBytes(v) - imageBytes(w) })
 		return nil, fmt.Errorf("%v: output %s of %d images: %w: %w", v.Def, v.Name, b.n, err, ir.ErrInvalid)
 	}
-	r := &batchRun{batch: b, arg: make([]*tensor.Tensor, len(in)), index: map[string]int{}}
+	r := &batchRun{batch: b, arg: make([]*tensor.Tensor, len(in))}
 	for k, s := range b.legs[0].specs {
 		if s == nil {
 			continue
@@ -490,15 +491,6 @@ func (b *batch) acquire(in []*tensor.Tensor) (*batchRun, error) {
 		if i > 0 {
 			r.from[i] = l.shares(r.out[i-1])
 		}
-	}
-	r.note = func(n *ir.Node, d time.Duration) {
-		i, ok := r.index[n.Name]
-		if !ok {
-			i = len(r.times)
-			r.index[n.Name] = i
-			r.times = append(r.times, nodeTime{node: n})
-		}
-		r.times[i].time += d
 	}
 	return r, nil
 }
@@ -547,11 +539,6 @@ func (b *batch) run(ctx context.Context, in, out []*tensor.Tensor, trace func(*i
 	if err != nil {
 		return err
 	}
-	var note func(*ir.Node, time.Duration)
-	if trace != nil {
-		note, r.times = r.note, r.times[:0]
-		clear(r.index)
-	}
 	for i := range b.legs {
 		l := &b.legs[i]
 		for j := range l.parts {
@@ -562,7 +549,7 @@ func (b *batch) run(ctx context.Context, in, out []*tensor.Tensor, trace func(*i
 			} else {
 				arg = r.from[i][j]
 			}
-			if err := s.run(ctx, arg, r.to[i][j], note); err != nil {
+			if err := s.run(ctx, arg, r.to[i][j], trace); err != nil {
 				return err
 			}
 		}
@@ -581,11 +568,6 @@ func (b *batch) run(ctx context.Context, in, out []*tensor.Tensor, trace func(*i
 			out[i].CopyFrom(t)
 		} else {
 			out[i] = t.Clone()
-		}
-	}
-	if trace != nil {
-		for _, t := range r.times {
-			trace(t.node, t.time)
 		}
 	}
 	b.prog.idle.put(r)

@@ -463,8 +463,8 @@ func TestBatchesAreTheirParts(t *testing.T) {
 						t.Fatalf("%d parts: element %d is %g, want %g in\n%s", parts, i, got[0].F32s()[i], w, src)
 					}
 				}
-				if names["y"] != 1 {
-					t.Errorf("%d parts: the trace has node y %d times", parts, names["y"])
+				if k := b.legs[0].parts; names["y"] != k {
+					t.Errorf("%d parts: the trace has node y %d times, want %d", parts, names["y"], k)
 				}
 			}
 		}
@@ -520,12 +520,19 @@ func TestBatchesRunByPortions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, nodes := make([]*tensor.Tensor, 2), 0
-		if err := b.run(context.Background(), in, got, func(*ir.Node, time.Duration) { nodes++ }); err != nil {
+		got, seen := make([]*tensor.Tensor, 2), map[string]int{}
+		if err := b.run(context.Background(), in, got, func(n *ir.Node, _ time.Duration) { seen[n.Name]++ }); err != nil {
 			t.Fatal(err)
 		}
-		if nodes != 7 {
-			t.Errorf("%v: a trace of %d nodes, want 7", portions, nodes)
+		if len(seen) != 7 {
+			t.Errorf("%v: a trace of the nodes %v, want 7", portions, seen)
+		}
+		for i, s := range b.parts() {
+			for st := range s.nodes() {
+				if seen[st.node.Name] != b.legs[i].parts {
+					t.Errorf("%v: %d steps of %v, want %d", portions, seen[st.node.Name], st.node, b.legs[i].parts)
+				}
+			}
 		}
 		for o := range want {
 			for i, w := range want[o].F32s() {

@@ -110,8 +110,23 @@ func TestChainsAgreeWithTheirMembers(t *testing.T) {
 				byRows++
 			}
 		}
-		if places, err := p.Placements([]*tensor.Tensor{in}); err != nil || len(places) != len(g.Nodes) {
+		places, err := p.Placements([]*tensor.Tensor{in})
+		if err != nil || len(places) != len(g.Nodes) {
 			t.Errorf("%d nodes have places, %v in\n%s", len(places), err, src)
+		}
+		number := map[string]int{}
+		for _, at := range places {
+			number[at.Node.Name] = at.Cascade
+		}
+		for _, st := range s.main.order {
+			for _, m := range st.members {
+				if k := number[m.node.Name]; k == 0 || k != number[st.node.Name] {
+					t.Errorf("%v is in cascade %d, %v in %d in\n%s", m.node, k, st.node, number[st.node.Name], src)
+				}
+			}
+			if len(st.members) == 0 && number[st.node.Name] != 0 {
+				t.Errorf("%v is in cascade %d, want none in\n%s", st.node, number[st.node.Name], src)
+			}
 		}
 		p.Close()
 	}

@@ -62,12 +62,37 @@ func (p *program) Placements(in []*tensor.Tensor) (out []backend.Placement, err 
 		if err != nil {
 			return err
 		}
+		cascade, err := p.cascades(in)
+		if err != nil {
+			return errors.Join(err, s.drop())
+		}
 		for st := range s.nodes() {
-			out = append(out, backend.Placement{Node: st.node, Interpreted: s.interprets(st)})
+			out = append(out, backend.Placement{Node: st.node, Interpreted: s.interprets(st), Cascade: cascade[st.node.Name]})
 		}
 		return s.drop()
 	})
 	return out, err
+}
+
+// cascades numbers the cascades of runs from 1 on, by the names of their nodes.
+func (p *program) cascades(in []*tensor.Tensor) (map[string]int, error) {
+	held, err := p.specialised(in)
+	if err != nil {
+		return nil, err
+	}
+	numbers, count := map[string]int{}, 0
+	for _, s := range held.Value().parts() {
+		for _, st := range s.main.order {
+			if len(st.members) == 0 {
+				continue
+			}
+			count++
+			for _, m := range st.members {
+				numbers[m.node.Name] = count
+			}
+		}
+	}
+	return numbers, p.specs.Release(held)
 }
 
 // interpreted reports whether the node's operator evaluates it. What has subgraphs leaves the work to their nodes, what

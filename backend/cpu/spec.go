@@ -30,6 +30,8 @@ type spec struct {
 	unpacked map[int]*tensor.Tensor // stored weights of nodes without a kernel
 }
 
+func (s *spec) parts() []*spec { return []*spec{s} }
+
 // bytes is the memory of a run.
 func (s *spec) bytes() int { return s.plan.Bytes + 4*s.shared + 4*s.scratch*s.prog.pool.Threads() }
 

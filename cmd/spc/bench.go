@@ -12,8 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"spc"
-	"spc/backend/cpu"
-	"spc/data"
+	"spc/internal/pace"
 	"spc/ir/tensor"
 )
 
@@ -51,11 +50,9 @@ type layerTime struct {
 
 // benchFlags are the flags of bench.
 type benchFlags struct {
-	inputs              inputFlags
-	shapes              shapeFlags
-	device              deviceFlags
-	batch, runs, warmup int
-	asJSON              bool
+	timedFlags
+	runs, warmup int
+	asJSON       bool
 }
 
 func benchCommand() *cobra.Command {
@@ -76,16 +73,12 @@ interpreted, as there is no kernel for them or for nodes of their subgraphs.`,
 		Args:              usage(1, 1),
 		ValidArgsFunction: files(1, "spx", "onnx"),
 	}
-	f.inputs.add(c)
+	f.add(c)
 	fs := c.Flags()
-	fs.IntVar(&f.batch, "batch", 0, "samples in a run; by default what the model declares, else 1")
 	fs.IntVar(&f.runs, "runs", 50, "timed runs")
 	fs.IntVar(&f.warmup, "warmup", 10, "runs before those")
-	f.device.add(c, "the model")
-	f.shapes.add(fs)
-	addCopyFlag(fs)
 	jsonFlag(fs, &f.asJSON)
-	for _, f := range []string{"batch", "runs", "warmup"} {
+	for _, f := range []string{"runs", "warmup"} {
 		complete(c, f, cobra.NoFileCompletions)
 	}
 
@@ -95,44 +88,18 @@ interpreted, as there is no kernel for them or for nodes of their subgraphs.`,
 
 // run runs the command.
 func (f *benchFlags) run(c *cobra.Command, args []string) error {
-	fs := c.Flags()
-	s, err := f.shapes.parse()
-	if err != nil {
-		return err
-	}
-	if err := f.device.open(c); err != nil {
-		return err
-	}
-	m, err := loadBatch(c, args[0], f.batch, &s, f.device.run)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	r := request{ports: m.Inputs(), sizes: s, missing: &data.Random{Seed: 1}, norm: func() (data.Norm, error) { return f.inputs.norm.norm(fs) }}
-	if r.sources, err = f.inputs.sources(r.ports); err != nil {
-		return fmt.Errorf("%s: %w", args[0], err)
-	}
-	in, err := r.tensors()
-	if err != nil {
-		return fmt.Errorf("%s: %w", args[0], err)
-	}
-	b := benchmark{Model: args[0], Batch: f.batch, Threads: f.device.run.Threads, Runs: f.runs}
-	if b.Threads == 0 {
-		b.Threads = cpu.Cores()
-	}
-	if b.Batch == 0 {
-		b.Batch = 1
-		if len(r.ports) > 0 {
-			if x := in[r.ports[0].Name]; x != nil && x.Rank() > 0 {
-				b.Batch = x.Dim(0)
-			}
-		}
-	}
 	p := newProgress(c)
 	defer p.close()
+	p.runs(args[0], pace.Even("bench", f.warmup+f.runs, 1), pace.Even("profile", min(f.runs, profiles), 1))
+	m, err := f.open(c, args[0])
+	if err != nil {
+		return err
+	}
+	defer m.model.Close()
+	b := benchmark{Model: args[0], Batch: m.batch, Threads: m.threads, Runs: f.runs}
 	for b.Device != f.device.used() { // again where another device has taken over
-		if err := b.measure(c.Context(), m, &f.device, in, f.warmup, p); err != nil {
-			return r.explain(fmt.Errorf("%s: %w", args[0], err))
+		if err := b.measure(c.Context(), m.model, &f.device, m.in, f.warmup, p); err != nil {
+			return m.explain(err)
 		}
 	}
 	p.close()
@@ -143,76 +110,8 @@ func (f *benchFlags) run(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// loadBatch loads a model and gives its inputs' leading dimension the size of the
-// batch, where that is not 0. Where an ONNX file fixes another size, it is imported
-// again with this one.
-func loadBatch(c *cobra.Command, path string, batch int, s *sizes, o spc.RunOptions) (*spc.Model, error) {
-	m, err := loadModel(c, path, *s, o)
-	if err != nil || batch == 0 {
-		return m, err
-	}
-	fixed, err := setBatch(m.Inputs(), batch, s)
-	if err != nil {
-		m.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if !fixed {
-		return m, nil
-	}
-	ports := m.Inputs()
-	m.Close()
-	if compiled, err := isSPX(path); err != nil {
-		return nil, err
-	} else if compiled {
-		return nil, fmt.Errorf("%s was compiled for another batch than %d; its inputs are %s", path, batch, describe(ports))
-	}
-	return loadModel(c, path, *s, o)
-}
-
-// setBatch sets the symbol that is named after the batch, else the leading dimension
-// of all inputs that share the first one's. It reports whether the model fixes it.
-func setBatch(ports []spc.Port, batch int, s *sizes) (fixed bool, err error) {
-	give := func(symbol string) error {
-		if n, given := s.dims[symbol]; given && n != batch {
-			return fmt.Errorf("--batch %d, but --dim %s=%d", batch, symbol, n)
-		}
-		s.dims[symbol] = batch
-		return nil
-	}
-	if named := batchSymbol(ports); named != "" {
-		return false, give(named)
-	}
-	switch {
-	case len(ports) == 0:
-		return false, fmt.Errorf("--batch: the model has no inputs")
-	case len(ports[0].Dims) == 0:
-		return false, fmt.Errorf("--batch: the inputs have no leading dimension: %s", describe(ports))
-	}
-	lead := ports[0].Dims[0]
-	for _, p := range ports {
-		if len(p.Dims) == 0 {
-			continue
-		}
-		d := p.Dims[0]
-		switch {
-		case !d.Known() && (d == lead || d.Fresh()):
-			if err := give(d.Symbol()); err != nil {
-				return false, err
-			}
-		case d.Known() && d == lead && d.Size() != batch:
-			fixed = true
-			shape := make([]int, len(p.Dims))
-			for i, d := range p.Dims {
-				if shape[i] = d.Size(); !d.Known() {
-					return false, fmt.Errorf("--batch: the model fixes the batch of input %s %v, give --shape %s=DIMS", p.Name, p, p.Name)
-				}
-			}
-			shape[0] = batch
-			s.shapes[p.Name] = shape
-		}
-	}
-	return fixed, nil
-}
+// profiles is the number of further runs in which layers are timed.
+const profiles = 10
 
 // measure runs the model on inputs, and replaces what was measured before. It stops where another device
 // takes over.
@@ -221,8 +120,9 @@ func (b *benchmark) measure(ctx context.Context, m *spc.Model, device *deviceFla
 	var times []float64
 	out := map[string]*tensor.Tensor{}
 	forgetPeak()
+	p.Plan(nil)
 	for i := range warmup + b.Runs {
-		p.stage("bench", i, warmup+b.Runs)
+		p.At("bench", i, warmup+b.Runs)
 		start := time.Now()
 		if err := m.RunInto(ctx, in, out); err != nil {
 			return err
@@ -241,14 +141,14 @@ func (b *benchmark) measure(ctx context.Context, m *spc.Model, device *deviceFla
 	}
 	b.Ms = latencies(times)
 	b.Throughput = float64(b.Batch) / b.Ms.Mean * 1e3
-	profiles := min(b.Runs, 10)
-	for i := range profiles {
-		p.stage("profile", i, profiles)
+	traced := min(b.Runs, profiles)
+	for i := range traced {
+		p.At("profile", i, traced)
 		_, nodes, err := m.Profile(ctx, in)
 		if err != nil || device.used() != b.Device {
 			return err
 		}
-		b.add(nodes, profiles)
+		b.add(nodes, traced)
 	}
 	b.place(places)
 	return nil

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -37,6 +38,7 @@ func TestMain(m *testing.M) {
 		limitFileSize(os.Getenv(fileLimit))
 		main()
 	}
+	lineEvery = time.Hour // that slow machines print what fast ones do
 	os.Exit(m.Run())
 }
 
@@ -917,7 +919,7 @@ func TestBadArguments(t *testing.T) {
 		{[]string{"inspect", "missing.spx"}, "missing.spx: no such file"},
 		{[]string{"inspect", "model.spx", "--layer", "nope"}, `named "nope"`},
 		{[]string{"inspect", "model.spx", "--layer", "[a"}, "[a"},
-		{[]string{"inspect", "model.spx", "model.onnx"}, "two models are for --html or --serve"},
+		{[]string{"inspect", "model.spx", "model.onnx"}, "--diff, --html and --serve another model"},
 		{[]string{"inspect", "model.spx", "--threads", "1"}, "--threads needs --html or --serve, too"},
 		{[]string{"inspect", "model.spx", "--html", "model.spx"}, "--html model.spx would replace it"},
 		{[]string{"inspect", "model.spx", "--html", "none/page.html"}, "--html: create none/page.html"},

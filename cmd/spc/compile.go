@@ -29,6 +29,7 @@ type makeFlags struct {
 	data         calibFlags
 	quantise     quantFlags
 	masks        string
+	all          detail
 }
 
 // add adds the flags that say which weights become zero, and what others see.
@@ -53,6 +54,8 @@ func (f *makeFlags) add(c *cobra.Command) {
 	f.data.add(c)
 	f.quantise.add(c, &f.o.Quantize)
 	f.shapes.add(fs)
+	f.all.add(fs)
+	quietFlag(fs)
 }
 
 // methodHelp is the help of --prune.
@@ -219,23 +222,31 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 	if strings.EqualFold(filepath.Ext(f.out), ".onnx") {
 		return fmt.Errorf("-o %s, want an .spx file; spc prune writes ONNX models", f.out)
 	}
+	p := newProgress(c)
+	defer p.close()
 	done, err := f.apply(c)
 	if err != nil {
 		return err
 	}
 	defer done()
+	if !prints {
+		p.writes(f.o.Model)
+	}
 	m, err := compileModel(c, f.o)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
 	if prints {
+		p.close()
 		_, err := io.WriteString(c.OutOrStdout(), m.Graph())
 		return err
 	}
+	p.At(writeStage, 0, 1)
 	if err := files.write(c.Context(), m); err != nil {
 		return err
 	}
+	p.close()
 	warnOf(c, m.Explain())
 	if f.asJSON {
 		return printReport(c.OutOrStdout(), *m.Explain())
@@ -248,11 +259,11 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 		_, err := fmt.Fprintf(c.OutOrStdout(), "%s  %s%s, no formats were chosen\n", printable(f.out), fileSize(f.out), stopped)
 		return err
 	}
-	return printCompiled(c.OutOrStdout(), m.Explain(), f.o.Model, f.out)
+	return printCompiled(c.OutOrStdout(), m.Explain(), f.o.Model, f.out, f.all)
 }
 
 // printCompiled prints what became of the model in a few lines.
-func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
+func printCompiled(w io.Writer, r *spc.Report, model, out string, all detail) error {
 	t := r.Totals
 	before, err := os.Stat(model)
 	if err != nil {
@@ -261,27 +272,15 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 	fmt.Fprintf(w, "%s  %s, from %s of %s\n", printable(out), fileSize(out), printable(model), size(before.Size()))
 	fmt.Fprintf(w, "weights   %d in %s, %s stored, %s dense\n", t.Weights, plural(len(r.Layers), "layer"), size(int64(t.StoredBytes)), size(int64(t.DenseBytes)))
 	fmt.Fprintln(w, zeros(r))
-	printRebuilt(w, r, "%-9s %s\n")
-	count := map[string]int{}
-	for _, l := range r.Layers {
-		count[l.Format]++
-	}
-	var parts []string
-	for _, f := range formats() {
-		if count[f] > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", f, count[f]))
-		}
-	}
-	if len(parts) > 0 {
-		fmt.Fprintf(w, "formats   %s\n", strings.Join(parts, ", "))
+	printRebuilt(w, r, "%-9s %s\n", all)
+	if text := formatCounts(byFormat(r.Layers)); text != "" {
+		fmt.Fprintf(w, "formats   %s\n", text)
 	}
 	printOpen(w, r)
-	if err := printQuantised(w, r); err != nil {
+	if err := printQuantised(w, r, all); err != nil {
 		return err
 	}
-	if n := len(r.Transposes); n > 0 {
-		fmt.Fprintf(w, "left over %s that nothing could absorb: %s\n", plural(n, "Transpose"), printable(some(r.Transposes)))
-	}
+	printTransposes(w, r, all)
 	if r.Prune != nil {
 		removed := 0
 		for _, l := range r.Prune.Layers {
@@ -297,7 +296,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 			}
 		}
 		if len(bounded) > 0 {
-			fmt.Fprintf(w, "kept one nonzero a row: %s\n", few(bounded))
+			fmt.Fprintf(w, "kept one nonzero a row: %s\n", all.list(bounded))
 		}
 	}
 	return nil
@@ -305,12 +304,13 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 
 // printRebuilt says what samples did for the weights that are left, in lines of a word
 // and what it stands for.
-func printRebuilt(w io.Writer, r *spc.Report, line string) {
-	unseen := few(blind(r))
-	if unseen != "" {
-		unseen = "by magnitude: " + unseen
+func printRebuilt(w io.Writer, r *spc.Report, line string, all detail) {
+	unseen := blind(r)
+	text := ""
+	if len(unseen) > 0 {
+		text = "by magnitude: " + all.list(unseen)
 	}
-	for _, l := range [][2]string{{"pruned", fitted(r)}, {"unseen", unseen}, {"rebuilt", reconstructed(r)}} {
+	for _, l := range [][2]string{{"pruned", fitted(r)}, {"unseen", text}, {"rebuilt", reconstructed(r, all)}} {
 		if l[1] != "" {
 			fmt.Fprintf(w, line, l[0], l[1])
 		}
@@ -344,17 +344,50 @@ func zeros(r *spc.Report) string {
 	return fmt.Sprintf("zeros     %s of all weights, %s of the %d prunable", percent(share(t.Weights-t.Nonzeros, t.Weights)), percent(share(t.PrunableZeros, t.Prunable)), t.Prunable)
 }
 
-// few joins the first of some texts and says how many more there are.
-func few(texts []string) string {
-	const most = 5
-	if n := len(texts) - most; n > 1 {
-		texts = append(texts[:most:most], fmt.Sprintf("and %d more, which --json lists", n))
+// detail says how lists are printed whose length is the model's: the first few of their texts, or all.
+type detail bool
+
+// add adds --verbose.
+func (all *detail) add(fs *pflag.FlagSet) {
+	fs.BoolVar((*bool)(all), "verbose", false, "print lists whole, a name in each line")
+}
+
+// list joins texts: all, a line for each, or the first few, and how many more there are.
+func (all detail) list(texts []string) string {
+	const (
+		most    = 5
+		letters = 200
+	)
+	if all {
+		return "\n    " + strings.Join(texts, "\n    ")
+	}
+	long := 0
+	for i, s := range texts {
+		if long += len(s); i > 0 && (i >= most || long > letters) {
+			if n := len(texts) - i; n > 1 {
+				return strings.Join(append(texts[:i:i], fmt.Sprintf("and %d more, which --verbose lists", n)), ", ")
+			}
+			break
+		}
 	}
 	return strings.Join(texts, ", ")
 }
 
+// printTransposes says how many are left, and which with all details.
+func printTransposes(w io.Writer, r *spc.Report, all detail) {
+	n := len(r.Transposes)
+	if n == 0 {
+		return
+	}
+	names := ""
+	if all {
+		names = ":" + all.list(printables(r.Transposes))
+	}
+	fmt.Fprintf(w, "left over %s that nothing could absorb%s\n", plural(n, "Transpose"), names)
+}
+
 // printQuantised prints what was quantised, if anything was to be.
-func printQuantised(w io.Writer, r *spc.Report) error {
+func printQuantised(w io.Writer, r *spc.Report, all detail) error {
 	q := r.Quant
 	if q == nil {
 		return nil
@@ -374,7 +407,7 @@ func printQuantised(w io.Writer, r *spc.Report) error {
 				names = append(names, n)
 			}
 		}
-		fmt.Fprintf(w, "; not %s", few(names))
+		fmt.Fprintf(w, "; not %s", all.list(names))
 	}
 	_, err := fmt.Fprintln(w)
 	return err
@@ -393,13 +426,4 @@ func share(n, of int) float64 {
 		return 0
 	}
 	return float64(n) / float64(of)
-}
-
-// some joins the first of the names, and says how many are left out.
-func some(names []string) string {
-	const most = 4
-	if n := len(names) - most; n > 1 {
-		names = append(names[:most:most], fmt.Sprintf("and %d more", n))
-	}
-	return strings.Join(names, ", ")
 }

@@ -12,6 +12,7 @@ import (
 
 	"spc"
 	"spc/data"
+	"spc/internal/pace"
 	"spc/ir/tensor"
 )
 
@@ -71,7 +72,7 @@ The perplexity of tokens is that of positions 1 to t-1, each given those before 
 	fs.StringVar(&f.metric, "metric", "", "top1, top5 or perplexity; by default perplexity for tokens, else top1")
 	f.device.add(c, "the model")
 	f.shapes.add(fs)
-	addCopyFlag(fs)
+	addModelFlags(fs)
 	jsonFlag(fs, &f.asJSON)
 	if err := c.MarkFlagRequired("data"); err != nil {
 		panic(err)
@@ -117,6 +118,9 @@ func (f *evalFlags) run(c *cobra.Command, args []string) error {
 	if err := f.device.open(c); err != nil {
 		return err
 	}
+	p := newProgress(c)
+	defer p.close()
+	p.runs(args[0], pace.Even("eval", len(e.index), 1))
 	if e.model, err = loadModel(c, args[0], s, f.device.run); err != nil {
 		return err
 	}
@@ -125,7 +129,7 @@ func (f *evalFlags) run(c *cobra.Command, args []string) error {
 	if err := e.fit(e.model.Inputs(), s); err != nil {
 		return fmt.Errorf("%s: %w", args[0], err)
 	}
-	p := newProgress(c)
+	p.Plan(nil)
 	result, err := e.run(c.Context(), p)
 	p.close()
 	if err != nil {
@@ -236,7 +240,7 @@ func (e *evaluator) run(ctx context.Context, p *progress) (*evaluation, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.stage("eval", done, len(e.index))
+		p.At("eval", done, len(e.index))
 		out, err := e.model.Run(ctx, map[string]*tensor.Tensor{e.input: b.Input})
 		if err == nil {
 			err = e.score(b, out[e.output])

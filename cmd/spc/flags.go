@@ -38,9 +38,10 @@ var bounds = map[string]bound{
 
 // exclusive lists, by a flag, those that have no sense beside it, in all commands.
 var exclusive = map[string][]string{
-	"html":       {"layer", "json"},
-	"serve":      {"layer", "json"},
+	"html":       {"layer", "json", "diff", "plot"},
+	"serve":      {"layer", "json", "diff", "plot"},
 	"format":     {"one-format"},
+	"diff":       {"layer", "plot"},
 	"interpret":  {"device", "precision", "libraries", "threads", "disable", "dump-passes"},
 	"preprocess": {"mean", "std", "bgr"},
 }

@@ -15,7 +15,7 @@ func eachFlag(f func(c *cobra.Command, args []string, flag *pflag.Flag)) {
 	for _, c := range rootCommand().Commands() {
 		args := []string{c.Name()}
 		for _, word := range strings.Fields(c.Use)[1:] {
-			if strings.HasPrefix(word, "-") {
+			if strings.HasPrefix(word, "-") || strings.HasPrefix(word, "[") {
 				break
 			}
 			args = append(args, "model.onnx")

@@ -16,22 +16,27 @@ import (
 
 func inspectCommand() *cobra.Command {
 	var layer string
-	var asJSON bool
+	var compares, asJSON bool
 	var page pageFlags
+	var picture plotFlags
+	var all detail
 	c := &cobra.Command{
-		Use:   "inspect MODEL.{spx,onnx} [OTHER.{spx,onnx}]",
+		Use:   "inspect MODEL.{spx,onnx} [OTHER.{spx,onnx}] [--plot PICTURE FILE.{png,svg}]",
 		Short: "Show how each weight is stored, and why",
 		Long: `Show a row for each weight: its operator, its size as a matrix M x K, its zeros,
 the format that it is stored in, and the reason; and the nodes that are interpreted,
 as the CPU has no kernel for them, with the share of the time that they are predicted
 to take where sizes are known. With --layer, show every way in
-which that layer's weight could have been stored, and why it was not.
+which that layer's weight could have been stored, and why it was not. With --diff, show
+what differs between two compiles: layers, totals and options.
 With --html or --serve, show all of that as a page, of one model or of two beside each
 other, with the graph and with times, which runs on random inputs tell unless -i gives
 others. --serve :8090 serves it until an interrupt, and runs the model again when it is
 asked to.`,
 		Example: `  spc inspect model.spx
   spc inspect model.spx --layer '*conv_3*'
+  spc inspect --diff model.spx model.onnx
+  spc inspect model.spx --plot layers layers.svg
   spc inspect model.spx --json
   spc inspect model.spx --html report.html
   spc inspect model.spx model.onnx --html both.html`,
@@ -40,45 +45,63 @@ asked to.`,
 	}
 	fs := c.Flags()
 	fs.StringVar(&layer, "layer", "", "the `NAME` or glob of a layer or weight whose candidates to show")
+	fs.BoolVar(&compares, "diff", false, "compare two models")
 	page.add(c)
-	addCopyFlag(fs)
+	picture.add(c)
+	all.add(fs)
+	addModelFlags(fs)
 	jsonFlag(fs, &asJSON)
 	complete(c, "layer", cobra.NoFileCompletions)
 
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if compares {
+			return printDiff(c, args, asJSON)
+		}
 		switch asked, err := page.asked(c, args); {
 		case err != nil:
 			return err
 		case asked:
 			return page.run(c, args)
 		}
+		args, err := picture.take(args, 1)
+		if err != nil {
+			return err
+		}
 		m, err := loadModel(c, args[0], sizes{}, spc.RunOptions{})
 		if err != nil {
 			return err
 		}
 		defer m.Close()
-		r := *m.Explain()
-		r.Interpreted = m.Interpreted()
-		if layer != "" {
-			if r.Layers, err = pickLayers(r.Layers, layer); err != nil {
-				return err
-			}
-			if len(r.Layers) == 0 {
-				return fmt.Errorf("%s: no layer or weight is named %q, see spc inspect %[1]s", args[0], layer)
-			}
+		if err := picture.draw(func() (*figure, error) { return predicted(args[0], m) }); err != nil {
+			return err
 		}
-		w := c.OutOrStdout()
-		switch {
-		case asJSON:
-			return printReport(w, r)
-		case layer != "":
-			printCandidates(w, &r)
-		default:
-			printLayers(w, &r)
-		}
-		return nil
+		return printInspected(c.OutOrStdout(), args[0], m, layer, all, asJSON)
 	}
 	return c
+}
+
+// printInspected prints the layers, of that name or glob unless it is empty.
+func printInspected(w io.Writer, path string, m *spc.Model, layer string, all detail, asJSON bool) error {
+	r := *m.Explain()
+	r.Interpreted = m.Interpreted()
+	if layer != "" {
+		var err error
+		if r.Layers, err = pickLayers(r.Layers, layer); err != nil {
+			return err
+		}
+		if len(r.Layers) == 0 {
+			return fmt.Errorf("%s: no layer or weight is named %q, see spc inspect %[1]s", path, layer)
+		}
+	}
+	switch {
+	case asJSON:
+		return printReport(w, r)
+	case layer != "":
+		printCandidates(w, &r)
+	default:
+		printLayers(w, &r, all)
+	}
+	return nil
 }
 
 // pickLayers returns the layers of that very name, else those that it matches as a
@@ -128,7 +151,7 @@ func rowNames(layers []spc.Layer) []string {
 	return names
 }
 
-func printLayers(w io.Writer, r *spc.Report) {
+func printLayers(w io.Writer, r *spc.Report, all detail) {
 	t := newTable(w, "name", "operator", "M x K", "zeros", "pattern", "format", "dtype", "dense", "stored", "reason")
 	right(t, 3, 4, 8, 9)
 	names := rowNames(r.Layers)
@@ -146,21 +169,22 @@ func printLayers(w io.Writer, r *spc.Report) {
 	if r.Options.Quantize == "int8" && slices.ContainsFunc(r.Layers, func(l spc.Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() }) {
 		fmt.Fprintln(w, "the rows count zeros that rounding to 8 bits made, these totals do not")
 	}
-	printInterpreted(w, r)
-	printRebuilt(w, r, "%s %s\n")
+	printInterpreted(w, r, all)
+	printTransposes(w, r, all)
+	printRebuilt(w, r, "%s %s\n", all)
 	if len(r.Options.Command) > 0 {
 		fmt.Fprintf(w, "made by %s\n", printable(shell(r.Options.Command)))
 	}
 }
 
 // printInterpreted lists the operators that have no kernel, with their nodes and the time that they are predicted to take.
-func printInterpreted(w io.Writer, r *spc.Report) {
+func printInterpreted(w io.Writer, r *spc.Report, all detail) {
 	for _, k := range r.Interpreted {
 		time := ""
 		if k.Share > 0 {
 			time = fmt.Sprintf(", about %s of the time", percent(k.Share))
 		}
-		fmt.Fprintf(w, "interpreted %s%s: %s\n", plural(len(k.Nodes), k.Op+" node"), time, printable(some(k.Nodes)))
+		fmt.Fprintf(w, "interpreted %s%s: %s\n", plural(len(k.Nodes), k.Op+" node"), time, all.list(printables(k.Nodes)))
 	}
 }
 
@@ -194,7 +218,7 @@ func fitted(r *spc.Report) string {
 }
 
 // reconstructed says what gradients did; it is empty where nothing was trained.
-func reconstructed(r *spc.Report) string {
+func reconstructed(r *spc.Report, all detail) string {
 	if r.Prune == nil || len(r.Prune.Blocks) == 0 {
 		return ""
 	}
@@ -239,7 +263,7 @@ func reconstructed(r *spc.Report) string {
 		said = append(said, fmt.Sprintf("divergence on samples held out %.3g to %.3g", d[0], d[1]))
 	}
 	if len(not) > 0 {
-		said = append(said, "not "+few(not))
+		said = append(said, "not "+all.list(not))
 	}
 	return strings.Join(said, "; ")
 }

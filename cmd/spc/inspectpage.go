@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +21,7 @@ import (
 	"spc/data"
 	"spc/internal/atomicfile"
 	"spc/internal/claims"
+	"spc/internal/pace"
 	"spc/ir/tensor"
 )
 
@@ -62,8 +64,6 @@ func (f *pageFlags) asked(c *cobra.Command, args []string) (bool, error) {
 	switch {
 	case f.html != "" || f.serve != "":
 		return true, nil
-	case len(args) > 1:
-		return false, fmt.Errorf("two models are for --html or --serve; use: %s", c.UseLine())
 	}
 	for _, name := range f.names {
 		if c.Flags().Changed(name) {
@@ -115,7 +115,7 @@ func (f *pageFlags) run(c *cobra.Command, paths []string) error {
 		if err := atomicfile.Write(f.html, func(w io.Writer) error { return page.Write(w, models, false) }); err != nil {
 			return err
 		}
-		fmt.Fprintf(c.OutOrStdout(), "%s  the page of %s\n", printable(f.html), printable(some(paths)))
+		fmt.Fprintf(c.OutOrStdout(), "%s  the page of %s\n", printable(f.html), printable(strings.Join(paths, ", ")))
 	}
 	if at == nil {
 		return nil
@@ -147,7 +147,7 @@ func (f *pageFlags) model(c *cobra.Command, path string, m *spc.Model, s sizes) 
 		if inputErr != nil {
 			return nil, inputErr
 		}
-		t, err := f.measure(c, ctx, m, in)
+		t, err := f.measure(c, ctx, path, m, in)
 		return t, r.explain(err)
 	}
 	switch {
@@ -163,13 +163,15 @@ func (f *pageFlags) model(c *cobra.Command, path string, m *spc.Model, s sizes) 
 }
 
 // measure runs a model as bench does, but takes medians of nodes' times, too: one that was disturbed would be seen in the page.
-func (f *pageFlags) measure(c *cobra.Command, ctx context.Context, m *spc.Model, in map[string]*tensor.Tensor) (*page.Measured, error) {
+func (f *pageFlags) measure(c *cobra.Command, ctx context.Context, path string, m *spc.Model, in map[string]*tensor.Tensor) (*page.Measured, error) {
 	progress := newProgress(c)
 	defer progress.close()
+	const steps = pageWarmup + pageRuns + pageProfiles
+	progress.runs(path, pace.Even("measure", steps, 1))
 	var runs []float64
 	out := map[string]*tensor.Tensor{}
 	for i := range pageWarmup + pageRuns {
-		progress.stage("measure", i, pageWarmup+pageRuns+pageProfiles)
+		progress.At("measure", i, steps)
 		start := time.Now()
 		if err := m.RunInto(ctx, in, out); err != nil {
 			return nil, err
@@ -180,7 +182,7 @@ func (f *pageFlags) measure(c *cobra.Command, ctx context.Context, m *spc.Model,
 	}
 	nodes := map[string][]float64{}
 	for i := range pageProfiles {
-		progress.stage("measure", pageWarmup+pageRuns+i, pageWarmup+pageRuns+pageProfiles)
+		progress.At("measure", pageWarmup+pageRuns+i, steps)
 		_, times, err := m.Profile(ctx, in)
 		if err != nil {
 			return nil, err

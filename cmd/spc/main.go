@@ -30,6 +30,7 @@ var commands = []func() *cobra.Command{
 	inspectCommand,
 	verifyCommand,
 	benchCommand,
+	profileCommand,
 	evalCommand,
 	devicesCommand,
 	versionCommand,

@@ -107,7 +107,9 @@ func (f *shapeFlags) several(symbol, text string, s *sizes) error {
 // copyFlag is whether .spx files are read in place of mapped.
 const copyFlag = "no-mmap"
 
-func addCopyFlag(fs *pflag.FlagSet) {
+// addModelFlags adds the flags of commands that open models.
+func addModelFlags(fs *pflag.FlagSet) {
+	quietFlag(fs)
 	fs.Bool(copyFlag, false, "read an .spx file into memory, so that it may change meanwhile;\none on a network file system always is")
 }
 
@@ -153,10 +155,9 @@ func hasSymbol(m *spc.Model, symbol string) bool {
 // compileModel compiles and shows the progress.
 func compileModel(c *cobra.Command, o spc.CompileOptions) (*spc.Model, error) {
 	p := newProgress(c)
-	o.Progress = p.stage
-	m, err := spc.Compile(c.Context(), o)
-	p.close()
-	return m, err
+	defer p.close()
+	o.Progress, o.Plan = p.At, p.Plan
+	return spc.Compile(c.Context(), o)
 }
 
 // isSPX tells by name or content whether a file is a compiled model.

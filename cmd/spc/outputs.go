@@ -24,21 +24,29 @@ func (o *outputs) check() error {
 		if f.path == "" {
 			continue
 		}
-		if pipedOut(f.path) {
-			return fmt.Errorf("%s %s is the pipe that the report goes to, want a file", f.flag, f.path)
-		}
-		if info, err := os.Stat(f.path); err == nil && f.flag == "--calib-cache" {
+		if info, err := os.Stat(f.path); err == nil && f.flag == "--calib-cache" && !pipedOut(f.path) {
 			if err := claims.Read(f.path, info); err != nil { // it is not written then
 				return err
 			}
 			continue
 		}
-		if err := claims.Write(f.flag, f.path); err != nil {
+		if err := checkOutput(f.flag, f.path); err != nil {
 			return err
 		}
-		if err := atomicfile.Check(f.path); err != nil {
-			return fmt.Errorf("%s: %w", f.flag, err)
-		}
+	}
+	return nil
+}
+
+// checkOutput refuses, before the work begins, a file for a flag that cannot be written, or that has been read.
+func checkOutput(flag, path string) error {
+	if pipedOut(path) {
+		return fmt.Errorf("%s %s is the pipe that the report goes to, want a file", flag, path)
+	}
+	if err := claims.Write(flag, path); err != nil {
+		return err
+	}
+	if err := atomicfile.Check(path); err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
 	}
 	return nil
 }

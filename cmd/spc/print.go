@@ -93,6 +93,15 @@ func printable(s string) string {
 	return b.String()
 }
 
+// printables escapes each of some texts.
+func printables(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = printable(s)
+	}
+	return out
+}
+
 // grid is a table whose texts are printable.
 type grid struct{ table.Writer }
 

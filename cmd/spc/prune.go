@@ -52,36 +52,39 @@ bf16, weights stand before Cast nodes.`,
 		if err := files.check(); err != nil {
 			return err
 		}
+		p := newProgress(c)
+		defer p.close()
 		done, err := f.apply(c)
 		if err != nil {
 			return err
 		}
 		defer done()
-		p := newProgress(c)
-		f.o.Progress = p.stage
+		p.writes(f.o.Model)
+		f.o.Progress, f.o.Plan = p.At, p.Plan
 		m, err := spc.Prune(c.Context(), f.o)
-		p.close()
 		if err != nil {
 			return err
 		}
+		p.At(writeStage, 0, 1)
 		if err := files.write(c.Context(), m); err != nil {
 			return err
 		}
+		p.close()
 		warnOf(c, m.Explain())
 		if asJSON {
 			return printReport(c.OutOrStdout(), *m.Explain())
 		}
-		return printPruned(c.OutOrStdout(), m.Explain(), f.o.Model, out)
+		return printPruned(c.OutOrStdout(), m.Explain(), f.o.Model, out, f.all)
 	}
 	return c
 }
 
 // printPruned prints what became of the model in a few lines.
-func printPruned(w io.Writer, r *spc.Report, model, out string) error {
+func printPruned(w io.Writer, r *spc.Report, model, out string, all detail) error {
 	if _, err := fmt.Fprintf(w, "%s  %s, from %s of %s\n", printable(out), fileSize(out), printable(model), fileSize(model)); err != nil {
 		return err
 	}
 	fmt.Fprintln(w, zeros(r))
-	printRebuilt(w, r, "%-9s %s\n")
-	return printQuantised(w, r)
+	printRebuilt(w, r, "%-9s %s\n", all)
+	return printQuantised(w, r, all)
 }

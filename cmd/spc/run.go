@@ -56,7 +56,7 @@ memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`
 	fs.BoolVar(&f.interpret, "interpret", false, "evaluate the model by the interpreter")
 	f.device.add(c, "the model")
 	f.shapes.add(fs)
-	addCopyFlag(fs)
+	addModelFlags(fs)
 	jsonFlag(fs, &f.asJSON)
 	complete(c, "output", folders)
 

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -41,15 +42,54 @@ func TestTheListOfBoundedLayersIsShort(t *testing.T) {
 	for layers, want := range map[int]string{
 		1:  "kept one nonzero a row: a (1 row)\n",
 		6:  "kept one nonzero a row: a (1 row), b (2 rows), c (3 rows), d (4 rows), e (5 rows), f (6 rows)\n",
-		20: "kept one nonzero a row: a (1 row), b (2 rows), c (3 rows), d (4 rows), e (5 rows), and 15 more, which --json lists\n",
+		20: "kept one nonzero a row: a (1 row), b (2 rows), c (3 rows), d (4 rows), e (5 rows), and 15 more, which --verbose lists\n",
 	} {
 		r := spc.Report{Prune: &fit.Result{GraphResult: &prune.GraphResult{}}}
 		for i := range layers {
 			r.Prune.Layers = append(r.Prune.Layers, prune.GraphLayer{Node: string(rune('a' + i)), Bounded: i + 1})
 		}
 		var b strings.Builder
-		if err := printCompiled(&b, &r, path, path); err != nil || !strings.HasSuffix(b.String(), want) {
+		if err := printCompiled(&b, &r, path, path, false); err != nil || !strings.HasSuffix(b.String(), want) {
 			t.Errorf("%d layers: %q, %v, want %q at the end", layers, b.String(), err, want)
+		}
+	}
+}
+
+// Lists of names are short, whatever the model calls its nodes, unless all are asked for.
+func TestNamesAreListedWhereTheyAreAskedFor(t *testing.T) {
+	var names []string
+	for i := range 400 {
+		names = append(names, fmt.Sprintf("/model/encoder/layers.%d/%s", i, strings.Repeat("attention/", 5)))
+	}
+	r := spc.Report{Transposes: names, Interpreted: []spc.Interpreted{{Op: "Det", Nodes: names, Share: 0.1}}, Prune: &fit.Result{GraphResult: &prune.GraphResult{}}}
+	for _, n := range names {
+		r.Prune.Layers = append(r.Prune.Layers, prune.GraphLayer{Node: n, Bounded: 1, Unseen: "it is in a loop"})
+	}
+	var few, all strings.Builder
+	for w, detail := range map[*strings.Builder]detail{&few: false, &all: true} {
+		printLayers(w, &r, detail)
+		if err := printCompiled(w, &r, "units_test.go", "units_test.go", detail); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, line := range strings.Split(few.String(), "\n") {
+		if len(line) > 400 {
+			t.Errorf("a line of %d bytes: %.100s", len(line), line)
+		}
+	}
+	if !strings.Contains(few.String(), "left over 400 Transposes that nothing could absorb\n") || !strings.Contains(few.String(), "and 398 more, which --verbose lists") {
+		t.Errorf("printed\n%s", few.String())
+	}
+	for _, n := range names {
+		// Transposes and nodes that were pruned unseen twice each, interpreted ones and bounded ones once.
+		if k := strings.Count(all.String(), "\n    "+n); k != 6 {
+			t.Errorf("%d lines with %s, want 6", k, n)
+			break
+		}
+	}
+	for _, w := range r.Warnings() {
+		if len(w) > 400 {
+			t.Errorf("a warning of %d bytes: %.100s", len(w), w)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"spc/data"
 	"spc/internal/atomicfile"
 	"spc/internal/claims"
+	"spc/internal/pace"
 	"spc/internal/reduce"
 	"spc/internal/verify"
 	"spc/ir/tensor"
@@ -144,7 +145,7 @@ that of the least exact type that values have: ` + defaults() + `.`,
 	fs.StringVar(&v.repro, "reduce", "", "write the smallest part that differs to this .onnx `FILE`, and its inputs and\noutputs to the folder of its name")
 	v.device.add(c, "the first compiled model")
 	v.shapes.add(fs)
-	addCopyFlag(fs)
+	addModelFlags(fs)
 	var asJSON bool
 	jsonFlag(fs, &asJSON)
 	complete(c, "seeds", cobra.NoFileCompletions)
@@ -291,6 +292,10 @@ func (v *verifier) name() string {
 
 // verify does what the command says.
 func (v *verifier) verify() (*verification, error) {
+	const interpreted = 50 // times the time of a run
+	p := newProgress(v.c)
+	defer p.close()
+	p.runs(v.paths[0], pace.Even("verify", v.seeds, interpreted))
 	if err := v.check(); err != nil {
 		return nil, err
 	}
@@ -336,10 +341,9 @@ func (v *verifier) verify() (*verification, error) {
 	} else {
 		result.Seeds = seeds
 	}
-	p := newProgress(v.c)
-	defer p.close()
+	p.Plan(nil)
 	for seed := range seeds {
-		p.stage("verify", seed, seeds)
+		p.At("verify", seed, seeds)
 		if v.b != nil {
 			r.missing = &data.Random{Seed: uint64(seed + 1)}
 		}
@@ -496,8 +500,10 @@ func (v *verifier) passes(result *verification, in, want map[string]*tensor.Tens
 // that is asked for.
 func (v *verifier) locate(result *verification, p *progress) error {
 	ctx := v.c.Context()
+	p.Then() // nobody knows how many steps there are
+	p.Plan(nil)
 	step := func(name string) func(int) {
-		return func(steps int) { p.stage(name, steps, 2*steps) }
+		return func(steps int) { p.At(name, steps, 0) }
 	}
 	var f *spc.Fault
 	var err error

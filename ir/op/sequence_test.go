@@ -434,6 +434,35 @@ func TestNeuralNetworkWork(t *testing.T) {
 	}
 }
 
+// TestPickingWork checks that of a table only the rows count that are read.
+func TestPickingWork(t *testing.T) {
+	for _, c := range []struct {
+		node string
+		want float64
+	}{
+		{`Gather "n" (%x, %i)`, 4 * (3*8*2 + 2*3)},
+		{`Slice "n" (%x, %a, %b)`, 4*5*8*2 + 8*2},
+		{`Gather "n" (%y, %i)`, 4 * (2 + 3 + 2*3)},
+	} {
+		g, err := ir.Parse(`graph "g"(%x: f32[1000,8], %y: f32[2], %i: i64[3]) {
+  %a: i64[1] = const {5}
+  %b: i64[1] = const {10}
+  %z: f32[*] = `+c.node+`
+  return %z
+}`, Registry)
+		if err == nil {
+			err = g.Infer()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, known := g.Nodes[0].Work()
+		if !known || w.Bytes != c.want {
+			t.Errorf("%s: work %+v, known %v, want %g bytes", c.node, w, known, c.want)
+		}
+	}
+}
+
 func TestFlexAttentionModifiers(t *testing.T) {
 	const seed = 48
 	t.Logf("seed %d", seed)

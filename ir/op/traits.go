@@ -185,6 +185,16 @@ type picking struct{ streaming }
 
 func (picking) Moves(*ir.Node) Motion { return Picks }
 
+// Work counts of the data no more than what is picked.
+func (picking) Work(in, out []ir.Type) ir.Work {
+	w, picked := streamWork(in, out, 1), 0.0
+	for _, t := range out {
+		picked += typeBytes(t)
+	}
+	w.Bytes -= max(0, typeBytes(in[0])-picked)
+	return w
+}
+
 type permuting struct{ streaming }
 
 func (permuting) Moves(*ir.Node) Motion { return Permutes }

@@ -20,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 
+	"spc/internal/pace"
 	"spc/ir"
 	"spc/ir/option"
 	"spc/ir/tensor"
@@ -133,6 +134,18 @@ type Options struct {
 	OneFormat bool             // no weight has two forms
 	Recognise func(w *tensor.Tensor) string
 	Progress  func(done, total int)
+}
+
+// Stage plans Run, whose steps are the weights: what is weighed are their elements.
+func Stage(g *ir.Graph) pace.Stage {
+	const element = 25e-9
+	s := pace.Stage{Name: "choose"}
+	for _, u := range g.WeightUses() {
+		shape, _ := u.Value.Type.Shape()
+		n, _ := tensor.Elems(shape)
+		s.Steps = append(s.Steps, element*float64(n))
+	}
+	return s
 }
 
 // Run chooses a format for each weight of g, packs it, and says why, and for what sizes of the open dimensions on which columns

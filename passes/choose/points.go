@@ -149,6 +149,32 @@ type Point struct {
 	Sizes map[string]int `json:"sizes,omitempty"`
 }
 
+// Us is the time of a product of n columns with the weight as a candidate stores it, measured where that was, else predicted; between points
+// in the measure of their logarithms. It is false where nothing is known of so many columns.
+func (l *Layer) Us(c *Candidate, n int) (us float64, ok bool) {
+	if c.PointsUs == nil {
+		return c.time(), l.N == n
+	}
+	below, above := -1, -1 // the nearest points
+	for i, p := range l.Points {
+		if p.N <= n && (below < 0 || p.N > l.Points[below].N) {
+			below = i
+		}
+		if p.N >= n && (above < 0 || p.N < l.Points[above].N) {
+			above = i
+		}
+	}
+	if below < 0 || above < 0 {
+		return 0, false
+	}
+	a, b := l.Points[below], l.Points[above]
+	if a.N == b.N {
+		return c.PointsUs[below], true
+	}
+	part := math.Log(float64(n)/float64(a.N)) / math.Log(float64(b.N)/float64(a.N))
+	return math.Exp((1-part)*math.Log(c.PointsUs[below]) + part*math.Log(c.PointsUs[above])), true
+}
+
 // point is sizes of all symbols of a graph, and what follows.
 type point struct {
 	symbols symbols

@@ -2,6 +2,7 @@ package choose
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -410,6 +411,22 @@ func TestColumnsFollowByInference(t *testing.T) {
 	} {
 		if got := columnsOf(t, c.text, c.given); got != c.want {
 			t.Errorf("%v: %s, want %s", c.given, got, c.want)
+		}
+	}
+}
+
+func TestUsOfColumns(t *testing.T) {
+	one := &Layer{N: 8}
+	for n, want := range map[int]bool{8: true, 7: false} {
+		if us, ok := one.Us(&Candidate{PredictedUs: 5}, n); us != 5 || ok != want {
+			t.Errorf("%d columns: %v, %v", n, us, ok)
+		}
+	}
+	some := &Layer{Points: []Point{{N: 100}, {N: 1}, {N: 10000}}}
+	c := &Candidate{PredictedUs: 40, PointsUs: []float64{20, 4, 2000}}
+	for n, want := range map[int]float64{1: 4, 100: 20, 10: math.Sqrt(80), 1000: 200, 10000: 2000, 0: 0, 10001: 0} {
+		if us, ok := some.Us(c, n); math.Abs(us-want) > 1e-9 || ok != (want > 0) {
+			t.Errorf("%d columns: %v, %v, want %v", n, us, ok, want)
 		}
 	}
 }

@@ -32,6 +32,7 @@ type Options struct {
 	Budget             int              // bytes for values of samples; 0 is calib's own
 	Cache              string           // a file for what allocations see of the dense model; empty for none
 	Samples            string           // identifies the observer's samples in that file
+	Count              int              // of samples, by which Stages plans; 0 where that is not known
 	Progress           func(stage string, done, total int)
 }
 

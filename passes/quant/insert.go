@@ -26,6 +26,7 @@ type Options struct {
 	// Portable quantises what other runtimes need to compute in integers, too:
 	// biases, and both operands of an Add that follows a product.
 	Portable bool
+	Progress func(stage string, done, total int)
 }
 
 // Result says what was quantised.
@@ -172,6 +173,7 @@ func Insert(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 		return r, err
 	}
 	s := o.inserter(g, names)
+	o.report(rangesStage, 0, 1)
 	seen, err := s.observe(ctx)
 	if err != nil {
 		return nil, err

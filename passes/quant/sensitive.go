@@ -170,6 +170,7 @@ func (t *trials) run(g *ir.Graph, see func(out []*tensor.Tensor) error) error {
 
 // divergence is that of the model in which the named products are quantised.
 func (t *trials) divergence(names []string) (float64, error) {
+	t.report(sensitiveStage, maxTrials-t.left, maxTrials)
 	o := *t.Options
 	o.Portable = false // which would leave nodes between integers
 	g := t.g.Clone()

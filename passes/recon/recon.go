@@ -116,7 +116,7 @@ func Run(ctx context.Context, o *calib.Observer, g, dense *ir.Graph, opt Options
 		}
 		out.Before = r.distance
 		for i, b := range blocks(g, r.Window) {
-			rep, err := r.block(ctx, b, fmt.Sprintf("reconstruct block %d", i+1))
+			rep, err := r.block(ctx, b, blockStage(i))
 			if err != nil {
 				return nil, err
 			}
@@ -475,9 +475,9 @@ func (r *runner) whole(ctx context.Context, gains bool) (Block, error) {
 		rep.Note = "it reads no input"
 		return rep, nil
 	}
-	c, stage := course{epochs: r.WholeEpochs, rate: r.WholeRate}, "reconstruct the model"
+	c, stage := course{epochs: r.WholeEpochs, rate: r.WholeRate}, modelStage
 	if gains {
-		c, stage = course{epochs: r.GainEpochs, rate: r.GainRate}, "reconstruct the sizes of rows"
+		c, stage = course{epochs: r.GainEpochs, rate: r.GainRate}, gainsStage
 		for _, q := range params {
 			if q.weight {
 				q.byGain()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"spc/internal/chart"
 	"spc/tests/zoo"
 )
 
@@ -145,7 +146,7 @@ func TestPlotDrawsEveryRow(t *testing.T) {
 			seen[[3]uint32{r >> 8, g >> 8, b >> 8}]++
 		}
 	}
-	for _, c := range shades[:2] {
+	for _, c := range chart.Shades[:2] {
 		if n := seen[[3]uint32{uint32(c.R), uint32(c.G), uint32(c.B)}]; n < 500 {
 			t.Errorf("%d pixels of %v", n, c)
 		}

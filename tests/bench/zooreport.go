@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+
+	"spc/internal/chart"
 )
 
 // least is the time in milliseconds below which a member does not count: what is measured then is the start of a run.
@@ -245,27 +247,27 @@ func (r *Results) ZooTable() string {
 
 // PlotZoo draws the ratios of the members on one thread, dense and at 80% zeros, as a PNG; none where none was measured.
 func (r *Results) PlotZoo(path string) error {
-	c := chart{
-		title: fmt.Sprintf("The zoo: ONNX Runtime's time (%s, dense, f32) / spc's time, one thread\n%s, %s, commit %s",
+	c := chart.Rows{
+		Title: fmt.Sprintf("The zoo: ONNX Runtime's time (%s, dense, f32) / spc's time, one thread\n%s, %s, commit %s",
 			r.ORT, r.Machine.CPU, strings.SplitN(r.Date, "T", 2)[0], r.Commit),
-		bars: []ratioBars{{label: "dense", color: shades[0]}, {label: "uniform, 80% zeros", color: shades[1]}},
-		lo:   0.5, hi: 2, pitch: 20,
+		Bars: []chart.Bars{{Label: "dense", Color: chart.Shades[0]}, {Label: "uniform, 80% zeros", Color: chart.Shades[1], Lane: 1}},
+		Log:  true, Least: 0.5, Most: 2, Pitch: 20, Text: times,
 	}
 	for _, z := range r.Zoo {
 		if z.Threads != 1 || z.Error != "" {
 			continue
 		}
-		for i := range c.bars {
+		for i := range c.Bars {
 			ratio := z.Best(i) // dense and uniform come first
-			c.bars[i].at, c.bars[i].ratio = append(c.bars[i].at, len(c.rows)), append(c.bars[i].ratio, ratio)
-			c.lo, c.hi = min(c.lo, ratio), max(c.hi, ratio)
+			c.Bars[i].At, c.Bars[i].Values = append(c.Bars[i].At, len(c.Names)), append(c.Bars[i].Values, ratio)
+			c.Least, c.Most = min(c.Least, ratio), max(c.Most, ratio)
 		}
-		c.rows = append(c.rows, z.Name)
+		c.Names = append(c.Names, z.Name)
 	}
-	if len(c.rows) == 0 {
+	if len(c.Names) == 0 {
 		return nil
 	}
-	return c.draw(path)
+	return c.Save(path)
 }
 
 // zooDocuments returns what the marked parts of documents, in the folder of the repository, are to be, avx2 being nil where there

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+type profileOut struct {
+	Model                string
+	Batch, Threads, Runs int
+	Us                   float64
+	StepsUs              float64 `json:"steps_us"`
+	Machine              string
+	Roof                 struct{ Peak, Bandwidth float64 }
+	Layers               []profiled
+}
+
+func TestProfile(t *testing.T) {
+	workspace(t)
+	ok(t, "compile", "model.onnx", "-o", "model.spx", "--sparsity", "0.8", "--keep", "none", "--format", "csr")
+	p := decoded[profileOut](t, "profile", "model.spx", "--runs", "4", "--warmup", "1", "--threads", "1", "-i", "cat.npy")
+	if p.Model != "model.spx" || p.Batch != 1 || p.Threads != 1 || p.Runs != 4 || p.Us <= 0 || p.Machine != "default" || len(p.Layers) < 6 {
+		t.Errorf("%+v", p)
+	}
+	sum, shares := 0.0, 0.0
+	stored := map[string]int{}
+	for _, l := range decoded[struct {
+		Layers []struct {
+			Name   string
+			Stored int `json:"stored_bytes"`
+		}
+	}](t, "inspect", "model.spx").Layers {
+		stored[l.Name] = l.Stored
+	}
+	products := 0
+	for i, l := range p.Layers {
+		sum, shares = sum+l.Us, shares+l.Share
+		if i > 0 && l.Us > p.Layers[i-1].Us {
+			t.Errorf("%s takes longer than what is before it", l.Name)
+		}
+		if stored[l.Name] == 0 {
+			continue
+		}
+		products++
+		if l.Format != "csr" || l.PredictedUs <= 0 || l.Roofline <= 0 || l.GFLOPs <= 0 || l.Bytes < float64(stored[l.Name]) {
+			t.Errorf("%+v, %d bytes stored", l, stored[l.Name])
+		}
+		least := max(l.FLOPs/p.Roof.Peak, l.Bytes/p.Roof.Bandwidth) * 1e6
+		if share := least / l.Us; share < 0.999*l.Roofline || share > 1.001*l.Roofline {
+			t.Errorf("%s: %g of the roofline, want %g", l.Name, l.Roofline, share)
+		}
+	}
+	if products != 5 || sum < 0.999*p.StepsUs || sum > 1.001*p.StepsUs || shares < 0.999 || shares > 1.001 {
+		t.Errorf("%d products, layers take %g us, %g in all", products, sum, p.StepsUs)
+	}
+	out := ok(t, "profile", "model.spx", "--runs", "2", "--threads", "2", "--sort", "order", "--batch", "3")
+	for _, want := range []string{"batch 3, 2 threads, medians of 2 runs", "roofline of 2 cores, profile default: 192 GFLOP/s", "GFLOP/s", "csr"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if first, last := strings.Index(out, "stem"), strings.Index(out, "head"); first < 0 || first > last {
+		t.Errorf("not in the order of the run:\n%s", out)
+	}
+	names := decoded[profileOut](t, "profile", "model.spx", "--runs", "1", "--sort", "name").Layers
+	if !slices.IsSortedFunc(names, func(a, b profiled) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Errorf("not sorted by name: %v", names)
+	}
+}
+
+// A trace has the steps of a run, none of which begins before another ends.
+func TestTrace(t *testing.T) {
+	workspace(t)
+	ok(t, "compile", "model.onnx", "-o", "model.spx", "--sparsity", "0.8")
+	p := decoded[profileOut](t, "profile", "model.spx", "--runs", "3", "--threads", "1", "--sort", "order", "--trace", "trace.json")
+	b, err := os.ReadFile("trace.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var trace struct {
+		TraceEvents []struct {
+			Name, Cat, Ph string
+			Ts, Dur       *float64
+			Pid, Tid      int
+			Args          map[string]any
+		}
+	}
+	if err := json.Unmarshal(b, &trace); err != nil {
+		t.Fatal(err)
+	}
+	end, steps := 0.0, 0
+	for _, e := range trace.TraceEvents {
+		if e.Ph == "M" {
+			continue
+		}
+		if e.Ph != "X" || e.Ts == nil || e.Dur == nil || *e.Dur < 0 || *e.Ts < end-1e-6 || e.Pid != 1 || e.Tid != 1 {
+			t.Errorf("%+v, the one before ends at %g", e, end)
+			continue
+		}
+		end = *e.Ts + *e.Dur
+		l := p.Layers[steps]
+		if e.Name != l.Name || e.Cat != l.Op || e.Args["operator"] != l.Op || l.Format != "" && e.Args["format"] != l.Format || e.Args["bytes"] != l.Bytes {
+			t.Errorf("event %+v of layer %+v", e, l)
+		}
+		steps++
+	}
+	if steps != len(p.Layers) {
+		t.Errorf("%d events, want %d", steps, len(p.Layers))
+	}
+}
+
+func TestProfileDrawsPictures(t *testing.T) {
+	workspace(t)
+	for _, args := range [][]string{{"--plot", "roofline", "a.png"}, {"--plot", "layers", "b.svg"}} {
+		ok(t, append([]string{"profile", "model.onnx", "--runs", "1"}, args...)...)
+		if b, err := os.ReadFile(args[2]); err != nil || len(b) < 2000 {
+			t.Errorf("%s has %d bytes, %v", args[2], len(b), err)
+		}
+	}
+	ok(t, "profile", "--plot", "layers", "c.svg", "model.onnx", "--runs", "1")
+}
+
+func TestNamesInPicturesTellLayersApart(t *testing.T) {
+	for name, want := range map[string]string{
+		"/features/features.13/block/block.0/block.0.0/Conv": "/features.13/block.0.0/Conv",
+		"/layer1/layer1.0/conv1/Conv":                        "/layer1.0/conv1/Conv",
+		"a\x1b/a":                                            `a\x1b/a`,
+		"Conv_7":                                             "Conv_7",
+		"/encoder/a_name_that_is_long/another_name_that_is_long/and_one_more/1/MatMul": "/encoder/a_nam…is_long/and_one_more/1/MatMul",
+		"": "",
+	} {
+		if got := pictureName(name); len([]rune(got)) > 44 || got != want {
+			t.Errorf("%q became %q, want %q", name, got, want)
+		}
+	}
+}
+
+// Traces and pictures are whole or not there.
+func TestFullDiskLeavesNoTraces(t *testing.T) {
+	if !limitsFiles {
+		t.Skip("no RLIMIT_FSIZE here")
+	}
+	workspace(t)
+	before := listing(t, ".")
+	for _, args := range [][]string{
+		{"profile", "model.onnx", "--runs", "1", "--trace", "t.json"},
+		{"profile", "model.onnx", "--runs", "1", "--plot", "layers", "l.png"},
+		{"inspect", "model.onnx", "--plot", "roofline", "r.svg"},
+	} {
+		r := finish(process(t, []string{fileLimit + "=1000"}, args...))
+		checkFailure(t, args, r, args[len(args)-1], "file too large")
+	}
+	if after := listing(t, "."); !slices.Equal(before, after) {
+		t.Errorf("files %q, were %q", after, before)
+	}
+}
+
+func TestProfileErrors(t *testing.T) {
+	dir := workspace(t)
+	before := listing(t, dir)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"none.spx"}, "none.spx"},
+		{[]string{"model.onnx", "other.onnx"}, "2 arguments given, want 1; only --plot takes a file besides"},
+		{[]string{"model.onnx", "--plot", "layers"}, "--plot layers: want a .png or .svg file after it"},
+		{[]string{"model.onnx", "--plot", "layers", "a.pdf"}, "--plot layers a.pdf: want a .png or .svg file"},
+		{[]string{"model.onnx", "--plot", "pie", "a.png"}, `--plot "pie", want roofline or layers`},
+		{[]string{"model.onnx", "--plot", "layers", "none/a.png"}, "none"},
+		{[]string{"model.onnx", "--trace", "none/t.json"}, "--trace: "},
+		{[]string{"model.onnx", "--trace", "model.onnx"}, "model.onnx"},
+		{[]string{"model.onnx", "--trace", "a.png", "--plot", "layers", "a.png"}, "a.png"},
+		{[]string{"model.onnx", "--sort", "colour"}, `--sort "colour", want one of bytes`},
+		{[]string{"model.onnx", "-i", "none.npy"}, "none.npy"},
+		{[]string{"model.onnx", "-i", "cat.npy", "--batch", "2"}, "cat.npy"},
+		{[]string{"model.onnx", "--runs", "0"}, "--runs 0"},
+		{[]string{"model.onnx", "--threads", "-1"}, "--threads -1"},
+	} {
+		fails(t, append([]string{"profile"}, c.args...), c.want)
+	}
+	if after := listing(t, dir); !slices.Equal(before, after) {
+		t.Errorf("%v are left, want %v", after, before)
+	}
+}

@@ -1,0 +1,54 @@
+package recon
+
+import (
+	"fmt"
+
+	"spc/internal/pace"
+	"spc/ir"
+)
+
+// backward is how much longer a step of training takes than to evaluate what is trained.
+const backward = 9
+
+// Stages plans the stages of Run on so many samples. forward is the seconds in which a weight's product is evaluated on one of them.
+func Stages(g *ir.Graph, o Options, samples int, forward func(u ir.WeightUse) float64) []pace.Stage {
+	of := map[*ir.Node]float64{}
+	whole := 0.0
+	for _, u := range g.WeightUses() {
+		s := forward(u)
+		of[u.Node] += s
+		whole += s
+	}
+	var list []pace.Stage
+	if o.Epochs > 0 {
+		// What was trained is tried in the whole model on the samples held out.
+		search := float64(len(shares)) * whole * float64(samples) / heldOut
+		for i, b := range blocks(g, max(1, o.Window)) {
+			seconds := 0.0
+			for _, n := range g.Nodes[b.lo:b.hi] {
+				seconds += of[n]
+			}
+			if seconds > 0 {
+				list = append(list, pace.Stage{
+					Name: blockStage(i), Kind: "blocks", Steps: []float64{backward * seconds * float64(samples*o.Epochs)}, Rest: search,
+				})
+			}
+		}
+	}
+	all := func(name string, epochs int) {
+		if epochs > 0 {
+			list = append(list, pace.Stage{Name: name, Kind: "model", Steps: []float64{(backward + 1) * whole * float64(samples*epochs)}})
+		}
+	}
+	all(gainsStage, o.GainEpochs)
+	all(modelStage, o.WholeEpochs)
+	return list
+}
+
+// The names of stages.
+const (
+	gainsStage = "reconstruct the sizes of rows"
+	modelStage = "reconstruct the model"
+)
+
+func blockStage(i int) string { return fmt.Sprintf("reconstruct block %d", i+1) }
