@@ -17,9 +17,14 @@ type Stage struct {
 	Rest  float64   // and what comes after the last of them
 }
 
+// manySteps is how many steps a plan tells apart that are alike: more of them are planned together, however many a caller may ask for.
+const manySteps = 1000
+
 // Even is a stage of steps that all take the same time.
 func Even(name string, steps int, seconds float64) Stage {
-	return Stage{Name: name, Steps: slices.Repeat([]float64{seconds}, max(1, steps))}
+	steps = max(1, steps)
+	apart := min(steps, manySteps)
+	return Stage{Name: name, Steps: slices.Repeat([]float64{seconds * float64(steps) / float64(apart)}, apart)}
 }
 
 func (s *Stage) kind() string {

@@ -2,6 +2,7 @@ package pace
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -184,6 +185,16 @@ func TestPlansMayBeFarOff(t *testing.T) {
 				t.Errorf("planned were %g s a step: %v left after %d of 20, want %g s", seconds, s.Left, i, left)
 			}
 			c.pass(3)
+		}
+	}
+}
+
+// A plan of any number of like steps is small, and takes as long as they do.
+func TestManyStepsAreFew(t *testing.T) {
+	for _, n := range []int{1, 7, 1000, 1001, 1 << 40} {
+		s := Even("s", n, 0.5)
+		if whole := s.whole(); len(s.Steps) > 1000 || math.Abs(whole/(0.5*float64(n))-1) > 1e-9 {
+			t.Errorf("%d steps: planned as %d of %v seconds in all", n, len(s.Steps), whole)
 		}
 	}
 }
