@@ -181,7 +181,7 @@ func Moves(n *ir.Node) (Motion, []*ir.Value) {
 	return m, n.Inputs[:1]
 }
 
-type picking struct{ streaming }
+type picking struct{}
 
 func (picking) Moves(*ir.Node) Motion { return Picks }
 
