@@ -10,15 +10,6 @@ import (
 	"spc/ir/tensor"
 )
 
-// bindRows applies f to each row of the last axis.
-func bindRows(n *ir.Node, f func(y, x []float32)) *bound {
-	shape := shapeOf(n.Outputs[0])
-	if len(shape) == 0 {
-		return nil
-	}
-	return bindRowsOf(n, shape[len(shape)-1], f)
-}
-
 // bindRowsOf applies f to each row of so many elements.
 func bindRowsOf(n *ir.Node, width int, f func(y, x []float32)) *bound {
 	shape := shapeOf(n.Outputs[0])
@@ -58,12 +49,6 @@ func (p *piecemeal) made(to int) {
 		p.finish(p.worker, p.from, to-p.from)
 		p.from = to
 	}
-}
-
-// lastAxis reports whether a is the last axis of the node's first input.
-func lastAxis(n *ir.Node, a int) bool {
-	rank := n.Inputs[0].Type.Rank()
-	return a == -1 || a == rank-1
 }
 
 // bindSoftmax normalises lines along an axis, or along all from it on.
@@ -167,48 +152,132 @@ func (l *lines) softmax(dst, src []float32, from, n int, logs bool, scratch []fl
 
 func bindLayerNorm(_ *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.LayerNormalization)
-	gamma, ok1 := constantRow(n, 1)
-	beta, ok2 := constantRow(n, 2)
-	if !f32(n) || !lastAxis(n, o.Axis) || len(n.Outputs) > 1 || !ok1 || !ok2 {
-		return nil, nil
-	}
-	if beta == nil {
-		beta = make([]float32, len(gamma))
-	}
-	return bindRows(n, func(y, x []float32) { vec.LayerNorm(y, x, gamma, beta, o.Epsilon) }), nil
+	return bindSlices(n, o.Axis, func(y, x, gamma, beta []float32) (mean, inv float32) {
+		return vec.LayerNorm(y, x, gamma, beta, o.Epsilon)
+	}), nil
 }
 
 func bindRMSNorm(_ *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.RMSNormalization)
-	gamma, ok := constantRow(n, 1)
-	if !f32(n) || !lastAxis(n, o.Axis) || !ok {
-		return nil, nil
-	}
-	zero := make([]float32, len(gamma))
-	return bindRows(n, func(y, x []float32) {
-		inv := 1 / math.Sqrt(float64(vec.SumSquares(x, 0)/float32(len(x))+o.Epsilon))
-		vec.Normalize(y, x, gamma, zero, 0, float32(inv))
+	return bindSlices(n, o.Axis, func(y, x, gamma, beta []float32) (mean, inv float32) {
+		inv = float32(1 / math.Sqrt(float64(vec.SumSquares(x, 0)/float32(len(x))+o.Epsilon)))
+		vec.Normalize(y, x, gamma, beta, 0, inv)
+		return 0, inv
 	}), nil
 }
 
-// constantRow returns constant input i of n, nil where there is none; ok is false where it isn't one row of the last axis
-// for all.
-func constantRow(n *ir.Node, i int) (row []float32, ok bool) {
-	row, ok = constantF32(n, i)
-	if row == nil {
-		return nil, ok
+// bindSlices normalises the slices of X over the axes from a on, with the scale of input 1 and the shift of input 2. Means and
+// factors that f returns are the further outputs.
+func bindSlices(n *ir.Node, a int, f func(y, x, gamma, beta []float32) (mean, inv float32)) *bound {
+	shape := shapeOf(n.Inputs[0])
+	if !f32(n) || prod(shape) == 0 || n.Outputs[0] == nil {
+		return nil
 	}
-	shape := shapeOf(n.Inputs[i])
-	return row, len(row) == width(n) && len(shape) > 0 && shape[len(shape)-1] == len(row)
+	if a < 0 {
+		a += len(shape)
+	}
+	width := prod(shape[a:])
+	rows, per := prod(shape)/width, max(1, chunk/width)
+	scale, shift := factorsOf(n, 1, a), factorsOf(n, 2, a)
+	return &bound{inplace: 0, alone: true, pieces: func(x *exec, in, out []*tensor.Tensor, finish finisher) func() error {
+		var src, dst, gamma, beta []float32
+		more := make([][]float32, 2) // of each slice
+		scale, shift := scale.reader(), shift.reader()
+		some := func(worker, i int) {
+			p := piecemeal{finish, worker, i * per * width, min(rows, (i+1)*per) * width}
+			for r := i * per; r < min(rows, (i+1)*per); r++ {
+				at := r * width
+				mean, inv := f(dst[at:][:width], src[at:][:width], gamma[at%len(gamma):][:width], beta[at%len(beta):][:width])
+				if more[0] != nil {
+					more[0][r] = mean
+				}
+				if more[1] != nil {
+					more[1][r] = inv
+				}
+				p.made(at + width)
+			}
+		}
+		return func() error {
+			src, dst, gamma, beta = in[0].F32s(), out[0].F32s(), scale(in), shift(in)
+			for i := range more {
+				if more[i] = nil; i+1 < len(out) && out[i+1] != nil {
+					more[i] = out[i+1].F32s()
+				}
+			}
+			x.pool.For((rows+per-1)/per, some)
+			return nil
+		}
+	}}
 }
 
-// width is the size of the last axis of the node's first input, 0 for a scalar.
-func width(n *ir.Node) int {
-	s := shapeOf(n.Inputs[0])
-	if len(s) == 0 {
-		return 0
+// factors are what slices of X over the axes from some one on are scaled with or shifted by: the same for each, or all of them.
+type factors struct {
+	data     []float32 // of a constant, or zeros where there is no input; nil where each run tells
+	input    int
+	from, to []int // shapes as they are, and as slices read them
+}
+
+// factorsOf are those that input i of n gives slices over the axes from a on.
+func factorsOf(n *ir.Node, i, a int) *factors {
+	shape := shapeOf(n.Inputs[0])
+	f := &factors{input: i, to: shape[a:]}
+	v := n.Input(i)
+	if v == nil {
+		f.data = make([]float32, prod(f.to))
+		return f
 	}
-	return s[len(s)-1]
+	f.from = shapeOf(v)
+	if before := len(f.from) - len(f.to); before > 0 && prod(f.from[:before]) > 1 {
+		f.to = shape
+	}
+	if data, ok := constantF32(n, i); ok {
+		f.data = f.spread(data, make([]float32, prod(f.to)))
+	}
+	return f
+}
+
+// spread returns data in the shape that slices read: itself, or in wide.
+func (f *factors) spread(data, wide []float32) []float32 {
+	if len(data) == len(wide) {
+		return data
+	}
+	from := slices.Concat(slices.Repeat([]int{1}, len(f.to)), f.from)
+	spread(wide, f.to, data, from[len(from)-len(f.to):])
+	return wide
+}
+
+// reader returns what gives a run its factors.
+func (f *factors) reader() func(in []*tensor.Tensor) []float32 {
+	if f.data != nil {
+		return func([]*tensor.Tensor) []float32 { return f.data }
+	}
+	var wide []float32
+	if n := prod(f.to); n != prod(f.from) {
+		wide = make([]float32, n)
+	}
+	return func(in []*tensor.Tensor) []float32 {
+		if wide == nil {
+			return in[f.input].F32s()
+		}
+		return f.spread(in[f.input].F32s(), wide)
+	}
+}
+
+// spread broadcasts src, whose shape has the rank of that of dst.
+func spread(dst []float32, to []int, src []float32, from []int) {
+	if len(to) == 0 {
+		dst[0] = src[0]
+		return
+	}
+	inner, step := prod(to[1:]), prod(from[1:])
+	for i := range to[0] {
+		switch {
+		case i == 0 || from[0] > 1:
+			spread(dst[i*inner:][:inner], to[1:], src[i*step:], from[1:])
+		default:
+			copy(dst[i*inner:][:inner], dst)
+		}
+	}
 }
 
 func bindInstanceNorm(_ *program, n *ir.Node) (*bound, error) {
@@ -290,12 +359,70 @@ func normalise(y, x []float32, mean, scale, shift float32) {
 }
 
 func bindLpNorm(_ *program, n *ir.Node) (*bound, error) {
-	o := n.Op.(*op.LpNormalization)
-	if !f32(n) || !lastAxis(n, o.Axis) {
+	o, shape := n.Op.(*op.LpNormalization), shapeOf(n.Inputs[0])
+	if !f32(n) || prod(shape) == 0 {
 		return nil, nil
 	}
-	return bindRows(n, func(y, x []float32) { lpNormalise(y, x, o.P) }), nil
+	axis := o.Axis
+	if axis < 0 {
+		axis += len(shape)
+	}
+	l := newLines(shape, func(a int) bool { return a == axis })
+	if l.joined {
+		return bindRowsOf(n, l.run, func(y, x []float32) { lpNormalise(y, x, o.P) }), nil
+	}
+	return &bound{inplace: -1, scratch: 3 * columns, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+		var src, dst []float32
+		run := l.each(x, func(worker, _, from, n int) { l.lpNormalise(dst, src, from, n, o.P, x.scratch[worker]) })
+		return func() error {
+			src, dst = in[0].F32s(), out[0].F32s()
+			run()
+			return nil
+		}
+	}}, nil
 }
+
+// lpNormalise divides n lines side by side by their norms, the first from an element on.
+func (l *lines) lpNormalise(dst, src []float32, from, n, p int, scratch []float32) {
+	j := joinings["ReduceL1"]
+	if p == 2 {
+		j = joinings["ReduceL2"]
+	}
+	norms := scratch[2*columns:][:n]
+	l.joinRows(&j, norms, src, from, scratch)
+	if j.last != nil {
+		j.last(norms, l.rows)
+	}
+	factors := scratch[:n]
+	for i, v := range norms {
+		if factors[i] = 0; ordinary(float64(v)) {
+			factors[i] = float32(1 / float64(v))
+		}
+	}
+	for r := range l.rows {
+		at := from + offset(l.along, r)
+		vec.Mul(dst[at:][:n], src[at:][:n], factors)
+	}
+	for i, v := range norms {
+		if ordinary(float64(v)) {
+			continue
+		}
+		norm := 0.0
+		for r := range l.rows {
+			norm += math.Pow(math.Abs(float64(src[from+offset(l.along, r)+i])), float64(p))
+		}
+		norm = math.Pow(norm, 1/float64(p))
+		for r := range l.rows {
+			at := from + offset(l.along, r) + i
+			if dst[at] = src[at]; norm != 0 {
+				dst[at] = float32(float64(src[at]) / norm)
+			}
+		}
+	}
+}
+
+// ordinary reports whether no square was lost to underflow, and 1/norm is a normal number.
+func ordinary(norm float64) bool { return norm > 1e-15 && norm < 1e30 }
 
 // lpNormalise divides x by its norm, the sum of magnitudes or the root of that of squares; zeros stay.
 func lpNormalise(y, x []float32, p int) {
@@ -307,7 +434,7 @@ func lpNormalise(y, x []float32, p int) {
 			norm += math.Abs(float64(v))
 		}
 	}
-	if inf := float32(math.Inf(1)); norm > 1e-15 && norm < 1e30 { // no square was lost to underflow, and 1/norm is a normal number
+	if inf := float32(math.Inf(1)); ordinary(norm) {
 		vec.Affine(y, x, float32(1/norm), 0, -inf, inf)
 		return
 	}

@@ -3,6 +3,9 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"spc/backend"
@@ -11,22 +14,73 @@ import (
 	"spc/tests/graphtest"
 )
 
-// A scale or a bias with as many elements as rows have that lie along another axis, or that differs between rows.
-func TestNormsWhoseScaleLiesAlongOtherAxes(t *testing.T) {
-	in := tensor.New(tensor.F32, 2, 3, 3)
-	for i := range in.F32s() {
-		in.F32s()[i] = float32(i * i % 7)
+// Norms have kernels whatever axes they are over, and whatever factors broadcast to them, constants or not.
+func TestNormsOverAnyAxes(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	shape := []int{2, 3, 4, 5}
+	for _, kind := range []string{"LayerNormalization", "RMSNormalization", "LpNormalization"} {
+		for axis := range shape {
+			for range 40 {
+				threads := 1 + r.IntN(3)
+				text := fmt.Sprintf("graph \"g\"(%%x: f32%s", dims(shape))
+				var consts, names []string
+				in := []*tensor.Tensor{tensor.New(tensor.F32, shape...)}
+				for i := range map[string]int{"LayerNormalization": 1 + r.IntN(2), "RMSNormalization": 1, "LpNormalization": 0}[kind] {
+					of := slices.Clone(shape[r.IntN(len(shape)+1):])
+					for k := range of {
+						if r.IntN(3) == 0 {
+							of[k] = 1
+						}
+					}
+					name := fmt.Sprintf("f%d", i)
+					names = append(names, ", %"+name)
+					if f := tensor.New(tensor.F32, of...); r.IntN(2) == 0 {
+						text += fmt.Sprintf(", %%%s: f32%s", name, dims(of))
+						in = append(in, f)
+					} else {
+						_, data, _ := strings.Cut(constantText(r, f.Len()), " = ")
+						consts = append(consts, fmt.Sprintf("%%%s: f32%s = %s", name, dims(of), data))
+					}
+				}
+				for _, x := range in {
+					for k := range x.F32s() {
+						x.F32s()[k] = float32((0.5 + r.ExpFloat64()) * float64(2*(k%2)-1)) // neighbours apart, see TestNormsBeginChains
+					}
+				}
+				outputs, results := "%y", "%y"
+				if kind == "LayerNormalization" && r.IntN(3) == 0 {
+					outputs, results = "%y, %mean, %inv", "%y, %mean, %inv"
+				}
+				at := axis - r.IntN(2)*len(shape)
+				types := strings.ReplaceAll(outputs, "%mean", "%mean: f32[*]")
+				types = strings.ReplaceAll(strings.ReplaceAll(types, "%inv", "%inv: f32[*]"), "%y", "%y: f32[*]")
+				text += fmt.Sprintf(") {\n%s\n%s = %s \"y\" (%%x%s) {axis = %d}\nreturn %s }", strings.Join(consts, "\n"), types, kind, strings.Join(names, ""), at, results)
+				g := graphtest.Parse(t, text)
+				want, err := ref.Run(context.Background(), g, in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, nodes := runChained(t, g, in, backend.Options{Threads: threads})
+				for i := range want {
+					compare(t, text, got[i], want[i])
+				}
+				if len(nodes) != 1 {
+					t.Errorf("%d nodes of %s", len(nodes), text)
+				}
+			}
+		}
 	}
-	for _, node := range []string{
-		`LayerNormalization "n" (%x, %row, %column)`, `LayerNormalization "n" (%x, %column, %row)`, `LayerNormalization "n" (%x, %row, %first)`,
-		`RMSNormalization "n" (%x, %column)`, `RMSNormalization "n" (%x, %first)`,
-	} {
-		matchesReference(t, node, in, fmt.Sprintf(`graph "g"(%%x: f32[2,3,3]) {
-  %%row: f32[1,3] = const {1, 2, 3}
-  %%column: f32[3,1] = const {1, 2, 3}
-  %%first: f32[2,1,1] = const {1, 2}
-  %%y: f32[2,3,3] = %s
-  return %%y }`, node))
+	// None of that is left to the interpreter.
+	for _, node := range []string{`LayerNormalization "y" (%x, %f) {axis = 1}`, `RMSNormalization "y" (%x, %x) {axis = -2}`, `LpNormalization "y" (%x) {axis = 0}`} {
+		g := graphtest.Parse(t, `graph "g"(%x: f32[2,3,4], %f: f32[3,1]) {
+  %y: f32[*] = `+node+`
+  return %y }`)
+		list, err := Predict(g, []*tensor.Tensor{tensor.New(tensor.F32, 2, 3, 4), tensor.New(tensor.F32, 3, 1)}, backend.Options{Threads: 1}, nil)
+		if err != nil || len(list) != 1 || list[0].Interpreted {
+			t.Errorf("%s: %+v, %v, want a kernel", node, list, err)
+		}
 	}
 }
 
@@ -40,6 +94,7 @@ func TestNormsOfExtremes(t *testing.T) {
 	for _, node := range []string{
 		`InstanceNormalization "n" (%x, %w, %w)`, `GroupNormalization "n" (%x, %w, %w) {num_groups = 5}`,
 		`LpNormalization "n" (%x) {p = 1}`, `LpNormalization "n" (%x) {p = 2}`,
+		`LpNormalization "n" (%x) {p = 1, axis = 1}`, `LpNormalization "n" (%x) {p = 2, axis = 1}`,
 	} {
 		matchesReference(t, node, in, fmt.Sprintf(`graph "g"(%%x: f32[1,5,4]) {
   %%w: f32[5] = const {1.0, 2.0, 1.0, 2.0, 3.0}
