@@ -233,6 +233,16 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 	return m, nil
 }
 
+// check reports numbers of a report that do not go together, as those of a file that was tampered with may.
+func (r *Report) check() error {
+	for i := range r.Layers {
+		if err := r.Layers[i].Check(); err != nil {
+			return fmt.Errorf("layer %s, weight %s: %w", r.Layers[i].Name, r.Layers[i].Weight, err)
+		}
+	}
+	return nil
+}
+
 // upgrade gives formats of version 1 of the container their names.
 func (r *Report) upgrade() {
 	for i := range r.Layers {
@@ -342,6 +352,9 @@ func load(f *spx.File, o RunOptions) (m *Model, err error) {
 	err = ir.Guard(func() error {
 		if f.Explain != nil {
 			if err := json.Unmarshal(f.Explain, &m.report); err != nil {
+				return fmt.Errorf("section EXPL: %w: %w", err, ErrCorrupt)
+			}
+			if err := m.report.check(); err != nil {
 				return fmt.Errorf("section EXPL: %w: %w", err, ErrCorrupt)
 			}
 		}

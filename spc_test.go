@@ -3,6 +3,7 @@ package spc_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -508,5 +509,54 @@ func TestFilesOfVersion1Run(t *testing.T) {
 			t.Errorf("%s: written again: %v", old, err)
 		}
 		m.Close()
+	}
+}
+
+// Reports of files whose numbers do not go together are refused, with the layer.
+func TestReportsThatWereTamperedWith(t *testing.T) {
+	m := tiny(t, "resnet", spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: 0.8}})
+	defer m.Close()
+	var file bytes.Buffer
+	if err := m.Write(&file); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		tamper func(l *spc.Layer)
+		want   string
+	}{
+		"none":              {func(*spc.Layer) {}, ""},
+		"no times":          {func(l *spc.Layer) { l.Candidates[1].PointsUs = []float64{} }, "times for"},
+		"too few":           {func(l *spc.Layer) { l.Candidates[1].PointsUs = l.Candidates[1].PointsUs[:2] }, "has 2 times for"},
+		"too many":          {func(l *spc.Layer) { l.Points = l.Points[:3] }, "times for 3 numbers of columns"},
+		"times of no point": {func(l *spc.Layer) { l.Points = nil }, "times for 0 numbers of columns"},
+		"no columns":        {func(l *spc.Layer) { l.Points[1].N = 0 }, "times for 0 columns"},
+		"a negative size":   {func(l *spc.Layer) { l.Cols = -5 }, "want none below 0"},
+		"a negative time":   {func(l *spc.Layer) { l.Candidates[0].PointsUs[0] = -1 }, "below 0"},
+	} {
+		f, err := spx.Read(file.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r spc.Report
+		if err := json.Unmarshal(f.Explain, &r); err != nil {
+			t.Fatal(err)
+		}
+		l := &r.Layers[len(r.Layers)-2]
+		test.tamper(l)
+		if f.Explain, err = json.Marshal(r); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := spx.Write(&out, f); err != nil {
+			t.Fatal(err)
+		}
+		opened, err := spc.Read(out.Bytes(), two)
+		if test.want == "" && err == nil {
+			opened.Close()
+			continue
+		}
+		if !errors.Is(err, spc.ErrCorrupt) || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "layer "+l.Name) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
 	}
 }

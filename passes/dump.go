@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"spc/internal/atomicfile"
+	"spc/internal/claims"
 	"spc/ir"
 )
 
@@ -44,7 +45,9 @@ func DumpTo(dir string) (func(index int, pass string, g *ir.Graph) error, error)
 	}, nil
 }
 
-// WriteStep writes what a pass or a step of lowering left to its file in a folder of dumps.
+// WriteStep writes what a pass or a step of lowering left to its file in a folder of dumps, over what it left before.
 func WriteStep(dir string, index int, name string, write func(io.Writer) error) error {
-	return atomicfile.Write(filepath.Join(dir, fmt.Sprintf("%02d-%s.txt", index, name)), write)
+	path := filepath.Join(dir, fmt.Sprintf("%02d-%s.txt", index, name))
+	claims.Again(path)
+	return atomicfile.Write(path, write)
 }

@@ -134,11 +134,11 @@ func (d *difference) layers(a, b []spc.Layer) {
 	keyed := func(layers []spc.Layer) ([]key, map[key]*spc.Layer) {
 		var keys []key
 		of := map[key]*spc.Layer{}
+		count := map[key]int{}
 		for i := range layers {
 			k := key{layers[i].Name, layers[i].Weight, 0}
-			for of[k] != nil {
-				k.again++
-			}
+			count[k]++
+			k.again = count[k] - 1
 			keys, of[k] = append(keys, k), &layers[i]
 		}
 		return keys, of

@@ -186,3 +186,14 @@ func TestProfileErrors(t *testing.T) {
 		t.Errorf("%v are left, want %v", after, before)
 	}
 }
+
+// What is run anew for the times of nodes writes its dumps over those before.
+func TestProfileAndBenchDumpTheLowering(t *testing.T) {
+	workspace(t)
+	for _, command := range []string{"profile", "bench"} {
+		ok(t, command, "model.onnx", "--runs", "1", "--warmup", "1", "--dump-passes", command)
+		if files := listing(t, command); len(files) < 3 {
+			t.Errorf("%s: %v", command, files)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,6 +87,21 @@ func Write(flag, path string) error {
 	}
 	l.promised = append(l.promised, p)
 	return nil
+}
+
+// Again says that the file at path, where this command has written it, is to be written anew.
+func Again(path string) {
+	l := current.Load()
+	if l == nil {
+		return
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return // there is none
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.written = slices.DeleteFunc(l.written, func(p place) bool { return p.file != nil && os.SameFile(p.file, info) })
 }
 
 // Replace is asked right before a file is written to path: an error where what is there

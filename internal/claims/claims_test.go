@@ -26,6 +26,23 @@ func opened(t *testing.T, path string) error {
 	return Read(path, info)
 }
 
+// What a command has written it may write anew where it says so, but not over what it reads.
+func TestWhatWasWrittenMayBeWrittenAgain(t *testing.T) {
+	t.Chdir(t.TempDir())
+	defer Begin()()
+	file(t, "a")
+	file(t, "b")
+	accepted(t, Replace("a"))
+	Written("a")
+	refused(t, Replace("a"), "a is also the file of a")
+	Again("./a")
+	Again("missing")
+	accepted(t, Replace("a"))
+	accepted(t, opened(t, "b"))
+	Again("b")
+	refused(t, Replace("b"), "b is a file that this command reads, want another")
+}
+
 func refused(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

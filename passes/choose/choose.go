@@ -121,6 +121,28 @@ type Layer struct {
 	Candidates  []Candidate `json:"candidates"`
 }
 
+// Check says what numbers of a layer do not go together.
+func (l *Layer) Check() error {
+	if l.Rows < 0 || l.Cols < 0 || l.N < 0 || l.DenseBytes < 0 || l.StoredBytes < 0 {
+		return fmt.Errorf("%d x %d, %d columns, %d bytes of %d: want none below 0", l.Rows, l.Cols, l.N, l.StoredBytes, l.DenseBytes)
+	}
+	for _, p := range l.Points {
+		if p.N < 1 {
+			return fmt.Errorf("times for %d columns, want 1 or more", p.N)
+		}
+	}
+	for i := range l.Candidates {
+		c := &l.Candidates[i]
+		if n := len(c.PointsUs); c.PointsUs != nil && (n == 0 || n != len(l.Points)) || c.PointsUs == nil && len(l.Points) > 0 {
+			return fmt.Errorf("%v has %d times for %d numbers of columns", c.form(), n, len(l.Points))
+		}
+		if least := slices.Min(append([]float64{c.PredictedUs, c.MeasuredUs, c.Work, c.Efficiency}, c.PointsUs...)); least < 0 || c.StoredBytes < 0 {
+			return fmt.Errorf("%v has numbers below 0", c.form())
+		}
+	}
+	return nil
+}
+
 // Auto is the choice of a format by predicted time.
 const Auto = "auto"
 
