@@ -97,10 +97,21 @@ func (p *program) cascades(in []*tensor.Tensor) (map[string]int, error) {
 
 // interpreted reports whether the node's operator evaluates it. What has subgraphs leaves the work to their nodes, what
 // is bound when shapes are known is taken to have a kernel, and what has no work, or is arithmetic of a few numbers, as of sizes and
-// scales, needs none.
+// scales, or of none, needs none.
 func (st *step) interpreted() bool {
 	return !st.fast() && !st.view && st.dynamic == nil && finders[st.node.Op.Kind()] == nil && len(ir.Subgraphs(st.node.Op)) == 0 &&
-		!op.Free(st.node.Op) && !(handful(st.node.Inputs) && handful(st.node.Outputs))
+		!op.Free(st.node.Op) && !(handful(st.node.Inputs) && handful(st.node.Outputs)) && !empty(st.node.Outputs)
+}
+
+// empty reports whether no value has an element.
+func empty(values []*ir.Value) bool {
+	return !slices.ContainsFunc(values, func(v *ir.Value) bool {
+		if v == nil {
+			return false
+		}
+		shape, ok := v.Type.Shape()
+		return !ok || prod(shape) > 0
+	})
 }
 
 // handful reports whether values have few elements.

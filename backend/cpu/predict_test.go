@@ -85,6 +85,17 @@ func TestPredictTakesWhatIsKnownOfProducts(t *testing.T) {
 	}
 }
 
+// What has no elements has no work that a kernel could do.
+func TestNothingIsNotInterpreted(t *testing.T) {
+	g := graphtest.Parse(t, `graph "g"(%x: f32[0,16], %w: f32[16,80]) {
+  %y: f32[0,80] = MatMul "product" (%x, %w)
+  return %y }`)
+	list, err := Predict(g, []*tensor.Tensor{tensor.New(tensor.F32, 0, 16), tensor.New(tensor.F32, 16, 80)}, backend.Options{Threads: 1}, nil)
+	if err != nil || len(list) != 1 || list[0].Interpreted {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
 // interpreted are nodes that take some milliseconds by their operators, whether there are kernels or not.
 var interpreted = []string{
 	`%x: f16[1,32,28,28], %w: f16[32,32,3,3]) { %y: f16[*] = Conv "n" (%x, %w) return %y }`,

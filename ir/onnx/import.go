@@ -245,7 +245,15 @@ func (im *importer) bindShapes(inputs []*onnxpb.ValueInfoProto) error {
 		}
 		for i, d := range declared.GetDim() {
 			sym := im.symbol(d)
-			if sym == "" || shape[i] == AnySize {
+			if sym == "" {
+				continue
+			}
+			if shape[i] == AnySize {
+				if n, sized := im.opts.Dims[sym]; sized { // which nothing lifts
+					shape = slices.Clone(shape)
+					shape[i] = n
+					im.opts.Shapes[v.GetName()] = shape
+				}
 				continue
 			}
 			if n, ok := im.opts.Dims[sym]; ok && n != shape[i] {

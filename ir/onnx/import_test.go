@@ -456,6 +456,21 @@ func TestOptionsThatDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
+// A symbol that is given a size has it where a shape leaves its dimension open.
+func TestGivenSymbolsAreNotLeftOpen(t *testing.T) {
+	m := edit(chain(node("a", "Relu", "x", "y")), func(m *onnxpb.ModelProto) { m.Graph.Input = values(value("x", tensor.F32, "n", 3)) })
+	shapes := map[string][]int{"x": {onnx.AnySize, onnx.AnySize}}
+	for want, dims := range map[string]map[string]int{"f32[4,?1]": {"n": 4}, "f32[n,?1]": nil} {
+		g, _, err := onnx.ImportBytes(encode(t, m), "", onnx.Options{Shapes: shapes, Dims: dims})
+		if err != nil || g.Inputs[0].Type.String() != want {
+			t.Errorf("%v: %v, %v, want %s", dims, g.Inputs[0].Type, err, want)
+		}
+	}
+	if shapes["x"][0] != onnx.AnySize {
+		t.Error("the options were changed")
+	}
+}
+
 func TestExternalDataIsReadFromTheModelsFolder(t *testing.T) {
 	dir := t.TempDir()
 	w := tensor.From([]float32{9, 1, 2, 9}, 4)

@@ -41,6 +41,11 @@ func ParseSizes(text string) (s Sizes, err error) {
 	if between {
 		s = Sizes{From: sizes[0], To: sizes[1]}
 	} else {
+		for i, n := range sizes {
+			if slices.Contains(sizes[:i], n) {
+				return s, fmt.Errorf("%q, want the size %d once", text, n)
+			}
+		}
 		s = Sizes{From: slices.Min(sizes), To: slices.Max(sizes), Only: sizes}
 	}
 	return s, s.Check()

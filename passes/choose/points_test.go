@@ -36,6 +36,7 @@ func TestSizesReadBack(t *testing.T) {
 		"1,":         `"1,", want a size`,
 		"1..2..3":    `"1..2..3", want a size`,
 		"0..5":       "0..5, want sizes from 1 to 1048576",
+		"1,4,1":      `"1,4,1", want the size 1 once`,
 		"0,5":        "0,5, want sizes from 1 to 1048576",
 		"-3..5":      "-3..5, want sizes from 1 to 1048576",
 		"1..2000000": "1..2000000, want sizes from 1 to 1048576",
