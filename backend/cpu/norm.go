@@ -187,7 +187,7 @@ func bindSlices(n *ir.Node, a int, f func(y, x, gamma, beta []float32) (mean, in
 			p := piecemeal{finish, worker, i * per * width, min(rows, (i+1)*per) * width}
 			for r := i * per; r < min(rows, (i+1)*per); r++ {
 				at := r * width
-				mean, inv := f(dst[at:][:width], src[at:][:width], gamma[at%len(gamma):][:width], beta[at%len(beta):][:width])
+				mean, inv := f(dst[at:][:width], src[at:][:width], slice(gamma, at, width), slice(beta, at, width))
 				if more[0] != nil {
 					more[0][r] = mean
 				}
@@ -208,6 +208,14 @@ func bindSlices(n *ir.Node, a int, f func(y, x, gamma, beta []float32) (mean, in
 			return nil
 		}
 	}}
+}
+
+// slice is what belongs to the slice from an element on: all there is, where that is the same for each.
+func slice(factors []float32, at, width int) []float32 {
+	if len(factors) == width {
+		return factors
+	}
+	return factors[at:][:width]
 }
 
 // factors are what slices of X over the axes from some one on are scaled with or shifted by: the same for each, or all of them.
