@@ -12,23 +12,31 @@ import (
 
 // bindRowsOf applies f to each row of so many elements.
 func bindRowsOf(n *ir.Node, width int, f func(y, x []float32)) *bound {
+	return rowwise(n, width, func() (begin func(in, out []*tensor.Tensor), row func(r int)) {
+		var src, dst []float32
+		begin = func(in, out []*tensor.Tensor) { src, dst = in[0].F32s(), out[0].F32s() }
+		return begin, func(r int) { f(dst[r*width:(r+1)*width], src[r*width:(r+1)*width]) }
+	})
+}
+
+// rowwise computes rows of so many elements of output 0: prepare returns what begins a run, and what computes a row.
+func rowwise(n *ir.Node, width int, prepare func() (begin func(in, out []*tensor.Tensor), row func(r int))) *bound {
 	shape := shapeOf(n.Outputs[0])
 	if prod(shape) == 0 {
 		return nil
 	}
-	rows := prod(shape) / width
-	per := max(1, chunk/width)
+	rows, per := prod(shape)/width, max(1, chunk/width)
 	return &bound{inplace: 0, alone: true, pieces: func(x *exec, in, out []*tensor.Tensor, finish finisher) func() error {
-		var src, dst []float32
+		begin, row := prepare()
 		some := func(worker, i int) {
 			p := piecemeal{finish, worker, i * per * width, min(rows, (i+1)*per) * width}
 			for r := i * per; r < min(rows, (i+1)*per); r++ {
-				f(dst[r*width:(r+1)*width], src[r*width:(r+1)*width])
+				row(r)
 				p.made((r + 1) * width)
 			}
 		}
 		return func() error {
-			src, dst = in[0].F32s(), out[0].F32s()
+			begin(in, out)
 			x.pool.For((rows+per-1)/per, some)
 			return nil
 		}
@@ -177,37 +185,30 @@ func bindSlices(n *ir.Node, a int, f func(y, x, gamma, beta []float32) (mean, in
 		a += len(shape)
 	}
 	width := prod(shape[a:])
-	rows, per := prod(shape)/width, max(1, chunk/width)
 	scale, shift := factorsOf(n, 1, a), factorsOf(n, 2, a)
-	return &bound{inplace: 0, alone: true, pieces: func(x *exec, in, out []*tensor.Tensor, finish finisher) func() error {
+	return rowwise(n, width, func() (begin func(in, out []*tensor.Tensor), row func(r int)) {
 		var src, dst, gamma, beta []float32
 		more := make([][]float32, 2) // of each slice
 		scale, shift := scale.reader(), shift.reader()
-		some := func(worker, i int) {
-			p := piecemeal{finish, worker, i * per * width, min(rows, (i+1)*per) * width}
-			for r := i * per; r < min(rows, (i+1)*per); r++ {
-				at := r * width
-				mean, inv := f(dst[at:][:width], src[at:][:width], slice(gamma, at, width), slice(beta, at, width))
-				if more[0] != nil {
-					more[0][r] = mean
-				}
-				if more[1] != nil {
-					more[1][r] = inv
-				}
-				p.made(at + width)
-			}
-		}
-		return func() error {
+		begin = func(in, out []*tensor.Tensor) {
 			src, dst, gamma, beta = in[0].F32s(), out[0].F32s(), scale(in), shift(in)
 			for i := range more {
 				if more[i] = nil; i+1 < len(out) && out[i+1] != nil {
 					more[i] = out[i+1].F32s()
 				}
 			}
-			x.pool.For((rows+per-1)/per, some)
-			return nil
 		}
-	}}
+		return begin, func(r int) {
+			at := r * width
+			mean, inv := f(dst[at:][:width], src[at:][:width], slice(gamma, at, width), slice(beta, at, width))
+			if more[0] != nil {
+				more[0][r] = mean
+			}
+			if more[1] != nil {
+				more[1][r] = inv
+			}
+		}
+	})
 }
 
 // slice is what belongs to the slice from an element on: all there is, where that is the same for each.
