@@ -502,18 +502,19 @@ func bindExpand(_ *program, n *ir.Node) (*bound, error) {
 	if !tabled(n) {
 		return nil, nil
 	}
-	to := shapeOf(n.Outputs[0])
-	shape := slices.Clone(shapeOf(n.Inputs[0]))
-	for len(shape) < len(to) {
-		shape = slices.Insert(shape, 0, 1)
-	}
+	return boundMove(n, expansion(shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0]))), nil
+}
+
+// expansion broadcasts one shape to another.
+func expansion(from, to []int) *choice {
+	shape := slices.Concat(slices.Repeat([]int{1}, len(to)-len(from)), from)
 	tables := make([][]int, len(to))
 	for a, d := range to {
 		if shape[a] != d {
 			tables[a] = make([]int, d)
 		}
 	}
-	return boundMove(n, newChoice(shape, tables, nil)), nil
+	return newChoice(shape, tables, nil)
 }
 
 func bindTile(_ *program, n *ir.Node) (*bound, error) {

@@ -12,7 +12,7 @@ import (
 
 // bindRowsOf applies f to each row of so many elements.
 func bindRowsOf(n *ir.Node, width int, f func(y, x []float32)) *bound {
-	return rowwise(n, width, func() (begin func(in, out []*tensor.Tensor), row func(r int)) {
+	return rowwise(n, width, func(*exec) (begin func(in, out []*tensor.Tensor), row func(r int)) {
 		var src, dst []float32
 		begin = func(in, out []*tensor.Tensor) { src, dst = in[0].F32s(), out[0].F32s() }
 		return begin, func(r int) { f(dst[r*width:(r+1)*width], src[r*width:(r+1)*width]) }
@@ -20,14 +20,14 @@ func bindRowsOf(n *ir.Node, width int, f func(y, x []float32)) *bound {
 }
 
 // rowwise computes rows of so many elements of output 0: prepare returns what begins a run, and what computes a row.
-func rowwise(n *ir.Node, width int, prepare func() (begin func(in, out []*tensor.Tensor), row func(r int))) *bound {
+func rowwise(n *ir.Node, width int, prepare func(x *exec) (begin func(in, out []*tensor.Tensor), row func(r int))) *bound {
 	shape := shapeOf(n.Outputs[0])
 	if prod(shape) == 0 {
 		return nil
 	}
 	rows, per := prod(shape)/width, max(1, chunk/width)
 	return &bound{inplace: 0, alone: true, pieces: func(x *exec, in, out []*tensor.Tensor, finish finisher) func() error {
-		begin, row := prepare()
+		begin, row := prepare(x)
 		some := func(worker, i int) {
 			p := piecemeal{finish, worker, i * per * width, min(rows, (i+1)*per) * width}
 			for r := i * per; r < min(rows, (i+1)*per); r++ {
@@ -186,10 +186,10 @@ func bindSlices(n *ir.Node, a int, f func(y, x, gamma, beta []float32) (mean, in
 	}
 	width := prod(shape[a:])
 	scale, shift := factorsOf(n, 1, a), factorsOf(n, 2, a)
-	return rowwise(n, width, func() (begin func(in, out []*tensor.Tensor), row func(r int)) {
+	return rowwise(n, width, func(x *exec) (begin func(in, out []*tensor.Tensor), row func(r int)) {
 		var src, dst, gamma, beta []float32
 		more := make([][]float32, 2) // of each slice
-		scale, shift := scale.reader(), shift.reader()
+		scale, shift := scale.reader(x), shift.reader(x)
 		begin = func(in, out []*tensor.Tensor) {
 			src, dst, gamma, beta = in[0].F32s(), out[0].F32s(), scale(in), shift(in)
 			for i := range more {
@@ -221,71 +221,49 @@ func slice(factors []float32, at, width int) []float32 {
 
 // factors are what slices of X over the axes from some one on are scaled with or shifted by: the same for each, or all of them.
 type factors struct {
-	data     []float32 // of a constant, or zeros where there is no input; nil where each run tells
-	input    int
-	from, to []int // shapes as they are, and as slices read them
+	data  []float32 // of a constant, or zeros where there is no input; nil where each run tells
+	input int
+	size  int     // as slices read them
+	wider *choice // makes them so; nil where they are
 }
 
 // factorsOf are those that input i of n gives slices over the axes from a on.
 func factorsOf(n *ir.Node, i, a int) *factors {
 	shape := shapeOf(n.Inputs[0])
-	f := &factors{input: i, to: shape[a:]}
-	v := n.Input(i)
+	to, v := shape[a:], n.Input(i)
 	if v == nil {
-		f.data = make([]float32, prod(f.to))
-		return f
+		return &factors{data: make([]float32, prod(to))}
 	}
-	f.from = shapeOf(v)
-	if before := len(f.from) - len(f.to); before > 0 && prod(f.from[:before]) > 1 {
-		f.to = shape
+	from := shapeOf(v)
+	if before := len(from) - len(to); before > 0 && prod(from[:before]) > 1 {
+		to = shape
 	}
-	if data, ok := constantF32(n, i); ok {
-		f.data = f.spread(data, make([]float32, prod(f.to)))
+	from = from[max(0, len(from)-len(to)):] // in front of which are ones
+	f := &factors{input: i, size: prod(to)}
+	same := prod(from) == f.size
+	switch data, constant := constantF32(n, i); {
+	case constant && same:
+		f.data = data
+	case constant:
+		f.data = v.Const.Reshape(from...).Expand(to...).F32s()
+	case !same:
+		f.wider = expansion(from, to)
 	}
 	return f
 }
 
-// spread returns data in the shape that slices read: itself, or in wide.
-func (f *factors) spread(data, wide []float32) []float32 {
-	if len(data) == len(wide) {
-		return data
-	}
-	from := slices.Concat(slices.Repeat([]int{1}, len(f.to)), f.from)
-	spread(wide, f.to, data, from[len(from)-len(f.to):])
-	return wide
-}
-
 // reader returns what gives a run its factors.
-func (f *factors) reader() func(in []*tensor.Tensor) []float32 {
-	if f.data != nil {
+func (f *factors) reader(x *exec) func(in []*tensor.Tensor) []float32 {
+	switch {
+	case f.data != nil:
 		return func([]*tensor.Tensor) []float32 { return f.data }
+	case f.wider == nil:
+		return func(in []*tensor.Tensor) []float32 { return in[f.input].F32s() }
 	}
-	var wide []float32
-	if n := prod(f.to); n != prod(f.from) {
-		wide = make([]float32, n)
-	}
+	wide, widen := make([]float32, f.size), f.wider.words32(x)
 	return func(in []*tensor.Tensor) []float32 {
-		if wide == nil {
-			return in[f.input].F32s()
-		}
-		return f.spread(in[f.input].F32s(), wide)
-	}
-}
-
-// spread broadcasts src, whose shape has the rank of that of dst.
-func spread(dst []float32, to []int, src []float32, from []int) {
-	if len(to) == 0 {
-		dst[0] = src[0]
-		return
-	}
-	inner, step := prod(to[1:]), prod(from[1:])
-	for i := range to[0] {
-		switch {
-		case i == 0 || from[0] > 1:
-			spread(dst[i*inner:][:inner], to[1:], src[i*step:], from[1:])
-		default:
-			copy(dst[i*inner:][:inner], dst)
-		}
+		widen(wide, in[f.input].F32s())
+		return wide
 	}
 }
 
