@@ -26,6 +26,10 @@ func constantText(r *rand.Rand, n int) string {
 	return fmt.Sprintf("f32[%d] = const {%s}", n, strings.Join(s, ", "))
 }
 
+// apart is the k-th element of what a norm is tested on, which lies apart from its neighbours: a group of two near equal elements has
+// a variance of the order of epsilon, and its quotient the rounding of a mean times 300.
+func apart(r *rand.Rand, k int) float32 { return float32((0.5 + r.ExpFloat64()) * float64(2*(k%2)-1)) }
+
 // What normalises is one node with the elementwise operators that alone read it, and gives what the interpreter gives,
 // whatever these read beside it and wherever rows and planes are cut.
 func TestNormsBeginChains(t *testing.T) {
@@ -71,9 +75,7 @@ func TestNormsBeginChains(t *testing.T) {
 				for i, v := range g.Inputs {
 					f := tensor.New(tensor.F32, shapeOf(v)...)
 					for k := range f.F32s() {
-						// Neighbours lie apart: a group of two near equal elements has a variance of the order of epsilon, and its
-						// quotient the rounding of a mean times 300.
-						f.F32s()[k] = float32((0.5 + r.ExpFloat64()) * float64(2*(k%2)-1))
+						f.F32s()[k] = apart(r, k)
 					}
 					in[i] = f.To(v.Type.DType)
 				}

@@ -46,7 +46,7 @@ func TestNormsOverAnyAxes(t *testing.T) {
 				}
 				for _, x := range in {
 					for k := range x.F32s() {
-						x.F32s()[k] = float32((0.5 + r.ExpFloat64()) * float64(2*(k%2)-1)) // neighbours apart, see TestNormsBeginChains
+						x.F32s()[k] = apart(r, k)
 					}
 				}
 				outputs, results := "%y", "%y"
