@@ -3,8 +3,11 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"spc/backend/ref"
@@ -64,7 +67,8 @@ func TestReductionsOfAnyNumbers(t *testing.T) {
 		"zeros":          func() float32 { return 0 },
 	}
 	for round := range 60 {
-		for name, draw := range draws {
+		for _, name := range slices.Sorted(maps.Keys(draws)) { // one order, so that a seed gives one test
+			draw := draws[name]
 			x := &text{rng: rng}
 			src, g, in := x.node(t, func(x *text) (string, string) {
 				shape := reduceShape(x)
@@ -77,6 +81,10 @@ func TestReductionsOfAnyNumbers(t *testing.T) {
 				return append(reduceKinds, "ReduceLogSum")[rng.IntN(1+len(reduceKinds))], ""
 			}, draw)
 			got, want := both(t, src, g, in)
+			near := sumScale(name, in[0])
+			if strings.Contains(src, "Log") {
+				near += 2e-7 // what a rounding of the sum moves its logarithm by, however close to 0 that is
+			}
 			if got.DType() == tensor.I64 {
 				if !got.Equal(want) {
 					t.Fatalf("round %d, %s: %v, want %v in\n%s", round, name, got, want, src)
@@ -85,7 +93,7 @@ func TestReductionsOfAnyNumbers(t *testing.T) {
 			}
 			for i, w := range want.F32s() {
 				v := got.F32s()[i]
-				if same := v == w || v != v && w != w; !same && !(math.Abs(float64(v-w)) <= 1e-5*math.Abs(float64(w))+sumScale(name, in[0])) {
+				if same := v == w || v != v && w != w; !same && !(math.Abs(float64(v-w)) <= 1e-5*math.Abs(float64(w))+near) {
 					t.Fatalf("round %d, %s: element %d is %v, want %v in\n%s", round, name, i, v, w, src)
 				}
 			}

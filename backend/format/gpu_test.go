@@ -16,11 +16,15 @@ func TestIntegerFormatsForGPUs(t *testing.T) {
 	rates := backend.RatesOf("sm_90")
 	rng := rand.New(rand.NewPCG(3, 0))
 	const m, k, n = 2048, 2048, 4096
-	for want, keep := range map[string]func(r, c int) bool{
-		"dense": func(int, int) bool { return true },
-		"nm":    func(_, c int) bool { return c%4 < 2 },
-		"block": func(r, c int) bool { return (r/128+c/128)%4 == 0 },
+	for _, f := range []struct {
+		want string
+		keep func(r, c int) bool
+	}{
+		{"dense", func(int, int) bool { return true }},
+		{"nm", func(_, c int) bool { return c%4 < 2 }},
+		{"block", func(r, c int) bool { return (r/128+c/128)%4 == 0 }},
 	} {
+		want, keep := f.want, f.keep
 		w := tensor.New(tensor.F32, m, k)
 		for i := range w.F32s() {
 			if keep(i/k, i%k) {

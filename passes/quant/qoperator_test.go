@@ -44,11 +44,12 @@ func TestQOperatorsBecomeProductsOfIntegers(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	data := strings.TrimSuffix("{"+strings.Repeat("3, -7, 1, 9, ", 16), ", ") + "}"
-	for zero, want := range map[string]string{
-		"128": "QuantizeLinear:u8 Conv:u8 Conv:u8 Flatten:u8 MatMul:u8 DequantizeLinear:f32",
+	for _, c := range []struct{ zero, want string }{
+		{"128", "QuantizeLinear:u8 Conv:u8 Conv:u8 Flatten:u8 MatMul:u8 DequantizeLinear:f32"},
 		// Weights that are not symmetric are multiplied in floating point.
-		"127": "QuantizeLinear:u8 Conv:u8 DequantizeLinear:f32 DequantizeLinear:f32 DequantizeLinear:f32 Conv:f32 QuantizeLinear:u8 Flatten:u8 MatMul:u8 DequantizeLinear:f32",
+		{"127", "QuantizeLinear:u8 Conv:u8 DequantizeLinear:f32 DequantizeLinear:f32 DequantizeLinear:f32 Conv:f32 QuantizeLinear:u8 Flatten:u8 MatMul:u8 DequantizeLinear:f32"},
 	} {
+		zero, want := c.zero, c.want
 		text := strings.NewReplacer("ZERO", zero, "DATA", data).Replace(qoperators)
 		g := graphtest.Parse(t, text)
 		before := g.Clone()

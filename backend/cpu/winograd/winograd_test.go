@@ -2,6 +2,7 @@ package winograd
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand"
 	"slices"
@@ -154,7 +155,8 @@ func TestKernelsEqualMatrices(t *testing.T) {
 			{"input", k.input, map[int]matrix{2: input2, 4: input4}},
 			{"output", k.output, map[int]matrix{2: output2, 4: output4}},
 		} {
-			for tile, m := range c.by {
+			for _, tile := range slices.Sorted(maps.Keys(c.by)) {
+				m := c.by[tile]
 				in, out := len(m[0]), len(m)
 				for _, n := range []int{1, 2, 3, 17} {
 					// Rows and grids overlap in the input and lie apart in the output.
