@@ -76,6 +76,7 @@ type Report struct {
 	Nodes      map[string]int `json:"nodes"`           // of the compiled graph, by operator
 	// Interpreted lists the operators for which the CPU has no kernel, see Model.Interpreted.
 	Interpreted []Interpreted `json:"interpreted,omitempty"`
+	Tuned       *Tuned        `json:"tuned,omitempty"` // how formats were measured, see Model.Tune
 }
 
 // ReportOptions are the options that the model was compiled with.

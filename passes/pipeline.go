@@ -319,13 +319,21 @@ var Pipeline = []Pass{
 	{
 		Name: "choose", Doc: "choose the storage format of every weight",
 		Needs: Typed | Pruned | Integer, Makes: Stored, Role: Unportable | Alters,
-		Run: func(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
-			layers, open, err := choose.Run(g, c.Formats, c.Model, c.Choose)
-			c.Report.Layers, c.Report.Open = layers, open
-			return len(layers), err
+		Run: func(_ context.Context, c *Context, g *ir.Graph) (int, error) {
+			err := Choose(c, g)
+			return len(c.Report.Layers), err
 		},
 		Stages: func(_ *Context, g *ir.Graph) []pace.Stage { return []pace.Stage{choose.Stage(g)} },
 	},
+}
+
+// Choose chooses the storage format of every weight of a graph, the last of which passes have run.
+func Choose(c *Context, g *ir.Graph) (err error) {
+	if c.Choose.Recognise == nil {
+		c.Choose.Recognise = recognise
+	}
+	c.Report.Layers, c.Report.Open, err = choose.Run(g, c.Formats, c.Model, c.Choose)
+	return err
 }
 
 // foldConstants folds what is constant but what makes weights that are to be pruned.
@@ -560,9 +568,6 @@ func Run(ctx context.Context, c *Context, g *ir.Graph, o Options) error {
 		if err := o.leavesOut(need.pass, need.what); need.asked && err != nil {
 			return err
 		}
-	}
-	if c.Choose.Recognise == nil {
-		c.Choose.Recognise = recognise
 	}
 	defer func() { c.Report.Transposes = transposes(g) }()
 	for i, p := range Pipeline {

@@ -31,3 +31,18 @@ func physicalCores() int {
 	}
 	return min(len(cores), runtime.NumCPU())
 }
+
+// Model is the name of the processor, where the system tells it.
+func Model() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		if key, value, ok := strings.Cut(sc.Text(), ":"); ok && strings.TrimSpace(key) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

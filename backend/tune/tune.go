@@ -53,6 +53,3 @@ func (a Analytic) Predict(c choose.Cost, m, k, n int) (seconds, peak float64) {
 	}
 	return seconds, a.Peak
 }
-
-// Measured is zero: the model measures nothing.
-func (Analytic) Measured(choose.Cost, int, int, int) float64 { return 0 }

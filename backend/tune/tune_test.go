@@ -37,7 +37,4 @@ func TestPredictIsBoundByWorkOrByBytes(t *testing.T) {
 			t.Errorf("%d bytes of weights: %v s, want %v", total, s, want)
 		}
 	}
-	if s := a.Measured(c, 10, 11, 1); s != 0 {
-		t.Errorf("measured %v s", s)
-	}
 }

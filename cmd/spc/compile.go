@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -151,6 +152,8 @@ func collectEarly() {
 type compileFlags struct {
 	makeFlags
 	out    string
+	tune   bool
+	budget time.Duration
 	asJSON bool
 }
 
@@ -172,6 +175,7 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
   spc compile model.onnx -o model.spx --sparsity 0.5 --allocate global --keep '*head*'
   spc compile model.onnx -o model.spx --sparsity 0.5 --layer '/layer1*=0.9'
   spc compile model.onnx -o model.spx --quantize int8 --calib photos/ --preprocess imagenet
+  spc compile model.onnx -o model.spx --sparsity 0.8 --tune
   spc compile model.onnx --stop-after fold`,
 		Args:              usage(1, 1),
 		ValidArgsFunction: files(1, "onnx"),
@@ -182,6 +186,8 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 	f.makeFlags.add(c)
 	targets := names(spc.Targets())
 	choiceVar(fs, &f.o.Format, "format", "auto", spc.ParseFormat, "the storage format: "+strings.Join(formats(), ", "))
+	fs.BoolVar(&f.tune, "tune", false, "choose formats by what they take on this machine, see spc tune")
+	budgetFlag(fs, &f.budget)
 	fs.BoolVar(&f.o.OneFormat, "one-format", false, "keep no weight in two formats, one for few columns and one for many")
 	choiceVar(fs, &f.o.Target, "target", "cpu", spc.ParseTarget, "the device that formats are chosen for: "+strings.Join(targets, ", ")+";\nGPUs are taken to compute in 16-bit floats")
 	fs.StringVar(&f.o.Debug.StopAfter, "stop-after", "", "the last `PASS` that runs; without -o the graph is printed")
@@ -192,6 +198,7 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 	jsonFlag(fs, &f.asJSON)
 	complete(c, "output", files(0, "spx"))
 	complete(c, "format", values(formats()...))
+	complete(c, "tune-budget", cobra.NoFileCompletions)
 	complete(c, "target", values(targets...))
 	complete(c, "stop-after", values(passes.Names()...))
 	complete(c, "disable", values(passes.Names()...))
@@ -215,6 +222,9 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 		base := filepath.Base(args[0])
 		f.out = strings.TrimSuffix(base, filepath.Ext(base)) + ".spx"
 	}
+	if f.tune && f.o.Target != "" && f.o.Target != spc.CPU {
+		return fmt.Errorf("--tune measures this machine's CPU, but --target is %s", f.o.Target)
+	}
 	files := outputs{model: f.out, masks: f.masks, cache: f.data.cache}
 	if err := files.check(); err != nil {
 		return err
@@ -229,6 +239,9 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer done()
+	if f.tune {
+		p.Then(spc.TuneStages(f.budget)...)
+	}
 	if !prints {
 		p.writes(f.o.Model)
 	}
@@ -237,6 +250,12 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer m.Close()
+	if f.tune {
+		if m, err = tuneModel(c, p, m, f.budget); err != nil {
+			return fmt.Errorf("%s: %w", f.o.Model, err)
+		}
+		defer m.Close()
+	}
 	if prints {
 		p.close()
 		_, err := io.WriteString(c.OutOrStdout(), m.Graph())
@@ -277,6 +296,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string, all detail) er
 		fmt.Fprintf(w, "formats   %s\n", text)
 	}
 	printOpen(w, r)
+	printTuned(w, r)
 	if err := printQuantised(w, r, all); err != nil {
 		return err
 	}

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -47,7 +45,7 @@ type library struct {
 
 func findDevices() (found, error) {
 	f := found{Devices: []device{{
-		Name: cpu.Device{}.Name(), Model: cpuModel(), Arch: runtime.GOARCH,
+		Name: cpu.Device{}.Name(), Model: cpu.Model(), Arch: runtime.GOARCH,
 		Cores: cpu.Cores(), Threads: runtime.NumCPU(), Features: cpuFeatures(),
 	}}}
 	gpus, err := driver.Devices()
@@ -131,21 +129,6 @@ func devicesCommand() *cobra.Command {
 	}
 	jsonFlag(c.Flags(), &asJSON)
 	return c
-}
-
-// cpuModel is the name of the processor, where the system tells it.
-func cpuModel() string {
-	f, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	for sc := bufio.NewScanner(f); sc.Scan(); {
-		if key, value, ok := strings.Cut(sc.Text(), ":"); ok && strings.TrimSpace(key) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }
 
 // cpuFeatures lists the vector extensions that kernels may use.

@@ -41,13 +41,14 @@ var exclusive = map[string][]string{
 	"html":       {"layer", "json", "diff", "plot"},
 	"serve":      {"layer", "json", "diff", "plot"},
 	"format":     {"one-format"},
+	"tune":       {"stop-after", "format"},
 	"diff":       {"layer", "plot"},
 	"interpret":  {"device", "precision", "libraries", "threads", "disable", "dump-passes"},
 	"preprocess": {"mean", "std", "bgr"},
 }
 
 // together lists flags that come with each other, in all commands.
-var together = [][2]string{{"mean", "std"}, {"std", "mean"}}
+var together = [][2]string{{"mean", "std"}, {"std", "mean"}, {"tune-budget", "tune"}}
 
 // markExclusive has shells not complete a flag beside one that excludes it.
 func markExclusive(c *cobra.Command) {
@@ -72,7 +73,7 @@ func checkTogether(c *cobra.Command) error {
 		}
 	}
 	for _, pair := range together {
-		if fs.Changed(pair[0]) && !fs.Changed(pair[1]) {
+		if fs.Changed(pair[0]) && fs.Lookup(pair[1]) != nil && !fs.Changed(pair[1]) {
 			return fmt.Errorf("--%s needs --%s, too", pair[0], pair[1])
 		}
 	}

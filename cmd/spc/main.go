@@ -25,6 +25,7 @@ import (
 // commands lists the commands in the order of their use.
 var commands = []func() *cobra.Command{
 	compileCommand,
+	tuneCommand,
 	pruneCommand,
 	runCommand,
 	inspectCommand,

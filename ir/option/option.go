@@ -24,6 +24,7 @@ const (
 	Format Name = "Format"
 
 	OneFormat Name = "OneFormat"
+	Tune      Name = "Model.Tune"
 
 	Sparsity    Name = "Prune.Sparsity"
 	Pattern     Name = "Prune.Pattern"

@@ -29,11 +29,16 @@ import (
 // Format is what choosing asks of a storage format. Matrices are f32 [M,K], of 8-bit weights whole
 // numbers.
 type Format interface {
-	Name() string
+	Packer
 	// Costs lists the configurations in which w may be stored, each with the
 	// cost of a product of n columns; none when the format does not suit w or has no kernels for
 	// elements of its type.
 	Costs(w *Matrix, n int) []Cost
+}
+
+// Packer stores matrices.
+type Packer interface {
+	Name() string
 	// Pack stores w, its elements as f32. It is lossless but for the sign of zeros. A matrix whose nonzeros lie where the
 	// configuration has no room for them is an error that wraps ErrFit.
 	Pack(w *tensor.Tensor, config string) ([]ir.Part, error)
@@ -60,10 +65,14 @@ type Cost struct {
 // Model predicts times for a device.
 type Model interface {
 	// Predict returns the seconds that a product takes, m x k x n, and the peak
-	// in floating-point operations a second that it was computed with. Measured
-	// reports the seconds measured on the device, 0 where there is no measurement.
+	// in floating-point operations a second that it was computed with.
 	Predict(c Cost, m, k, n int) (seconds, peak float64)
-	Measured(c Cost, m, k, n int) float64
+}
+
+// Timing is what the node of a weight took on the device; nothing where Us is 0.
+type Timing struct {
+	Us    float64
+	Noise float64 // the share by which that may be off
 }
 
 // Candidate is one way in which a weight could have been stored.
@@ -78,7 +87,8 @@ type Candidate struct {
 	Efficiency  float64 `json:"efficiency"` // 0..1
 	Bound       string  `json:"bound,omitempty"`
 	PredictedUs float64 `json:"predicted_us"`
-	MeasuredUs  float64 `json:"measured_us,omitempty"` // 0 where it was not measured
+	MeasuredUs  float64 `json:"measured_us,omitempty"` // of the whole node, 0 where it was not measured
+	Noise       float64 `json:"noise,omitempty"`       // the share by which MeasuredUs may be off
 	// PointsUs are the times at the points of the layer, where it has some. Those above are then the geometric means,
 	// and what stands before them is of the last point.
 	PointsUs []float64 `json:"points_us,omitempty"`
@@ -154,6 +164,9 @@ type Options struct {
 	Format    string           // Auto, or the name of the only format to use where it suits; empty is Auto
 	Sizes     map[string]Sizes // of open dimensions, by their symbols; what they are by default is in docs/formats.md
 	OneFormat bool             // no weight has two forms
+	// Times, where it is set, tells what the node of a use of a weight took, by the number of that among the graph's, in a form, for n
+	// columns and where so many microseconds are predicted. Where dense was measured, only what was measured can win.
+	Times     func(number int, f Form, n int, predicted float64) Timing
 	Recognise func(w *tensor.Tensor) string
 	Progress  func(done, total int)
 }
@@ -296,17 +309,29 @@ func (c *chooser) choose(uses []use) error {
 	if best.Format == Dense && dt == v.Const.DType() {
 		return nil
 	}
-	parts, err := find(c.formats, best.Format).Pack(first.Tensor, best.Config)
-	if err != nil {
-		return uses[0].Node.Errorf(ir.ErrInvalid, "weight %s as %s: %v", v.Name, best.Format, err)
+	if err := store(v, uses[0].WeightUse, first.Tensor, find(c.formats, best.Format), best.Config, dt); err != nil {
+		return err
 	}
-	parts = Narrow(parts, dt)
-	v.Store = &ir.Store{Format: best.Format, Config: best.Config, View: uses[0].View, Rows: uses[0].Rows, Cols: uses[0].Cols, Parts: parts}
-	v.Const = nil
 	for _, u := range uses {
 		u.Format, u.Config, u.StoredBytes = best.Format, best.Config, v.Store.Bytes()
 	}
 	return nil
+}
+
+// store puts a stored form of the matrix that a use sees, with elements of a type, in the place of a constant.
+func store(v *ir.Value, u ir.WeightUse, matrix *tensor.Tensor, f Packer, config string, dt tensor.DType) error {
+	parts, err := f.Pack(matrix, config)
+	if err != nil {
+		return u.Node.Errorf(ir.ErrInvalid, "weight %s as %s: %v", v.Name, f.Name(), err)
+	}
+	v.Store = &ir.Store{Format: f.Name(), Config: config, View: u.View, Rows: matrix.Dim(0), Cols: matrix.Dim(1), Parts: Narrow(parts, dt)}
+	v.Const = nil
+	return nil
+}
+
+// Store stores a constant weight in a form, its elements in a type that holds them.
+func Store(u ir.WeightUse, f Packer, config string, dt tensor.DType) error {
+	return store(u.Value, u, u.View.Matrix(u.Value.Const).To(tensor.F32), f, config, dt)
 }
 
 // matrices finds the weight as each node sees it, and says in the layers what zeros it has.
@@ -366,7 +391,7 @@ func (c *chooser) keep(uses []use) string {
 // smallest, then in the order of the formats. Those that do not stand at each of the points are none.
 func (c *chooser) compete(u use, points []*point) {
 	l := u.Layer
-	measured := map[Form][]float64{}
+	measured := map[Form][]Timing{}
 	for i, p := range points {
 		w, m := p.at(u.number, u.WeightUse.Weight), *u.matrix
 		m.Slide = w.Slide
@@ -376,10 +401,12 @@ func (c *chooser) compete(u use, points []*point) {
 		}
 		for _, f := range c.formats {
 			for _, cost := range f.Costs(&m, l.N) {
-				predicted, took, peak := c.predict(cost, u, l.N)
+				form := Form{f.Name(), cost.Config}
+				predicted, took, peak := c.predict(cost, u, form, l.N)
 				a := Candidate{
-					Format: f.Name(), Config: cost.Config, Kernel: cost.Kernel, DType: l.DType, StoredBytes: cost.Bytes,
-					Work: cost.Work, Peak: peak, Efficiency: digits(cost.Efficiency), Bound: cost.Bound, PredictedUs: predicted, MeasuredUs: took,
+					Format: form.Format, Config: form.Config, Kernel: cost.Kernel, DType: l.DType, StoredBytes: cost.Bytes,
+					Work: cost.Work, Peak: peak, Efficiency: digits(cost.Efficiency), Bound: cost.Bound, PredictedUs: predicted,
+					MeasuredUs: took.Us, Noise: took.Noise,
 				}
 				if len(points) > 1 {
 					at := a.in(l.Candidates)
@@ -387,7 +414,7 @@ func (c *chooser) compete(u use, points []*point) {
 						a.PointsUs = l.Candidates[at].PointsUs
 					}
 					a.PointsUs = append(a.PointsUs, predicted)
-					measured[a.form()] = append(measured[a.form()], took)
+					measured[form] = append(measured[form], took)
 					if at >= 0 {
 						l.Candidates[at] = a
 						continue
@@ -408,26 +435,42 @@ func (c *chooser) compete(u use, points []*point) {
 	sortByTime(l.Candidates)
 }
 
-// predict returns the times in microseconds that a product of n columns is predicted to take, and was measured to, and the
+// predict returns the microseconds that a product of n columns is predicted to take, what its node was measured to, and the
 // peak.
-func (c *chooser) predict(cost Cost, u use, n int) (predicted, measured, peak float64) {
+func (c *chooser) predict(cost Cost, u use, f Form, n int) (predicted float64, measured Timing, peak float64) {
 	cost.Again, cost.Total = u.Reuse != ir.Size(1), c.total
 	sec, peak := c.model.Predict(cost, u.Rows, u.Layer.Cols, n)
-	return digits(sec * 1e6), digits(c.model.Measured(cost, u.Rows, u.Layer.Cols, n) * 1e6), peak
+	predicted = digits(sec * 1e6)
+	if c.Times != nil {
+		measured = c.Times(u.number, f, n, predicted)
+		measured = Timing{digits(measured.Us), digits(measured.Noise)}
+	}
+	return predicted, measured, peak
 }
 
 // overPoints gives a candidate the mean times over its points, which count as measured where all were.
-func (c *Candidate) overPoints(measured []float64) {
-	c.PredictedUs, c.MeasuredUs = geometric(c.PointsUs), 0
-	if slices.Min(measured) > 0 {
-		c.PointsUs = measured
-		c.MeasuredUs = geometric(measured)
+func (c *Candidate) overPoints(measured []Timing) {
+	c.PredictedUs, c.MeasuredUs, c.Noise = geometric(c.PointsUs), 0, 0
+	if slices.ContainsFunc(measured, func(t Timing) bool { return !(t.Us > 0) }) {
+		return
 	}
+	for i, t := range measured {
+		c.PointsUs[i] = t.Us
+		c.Noise = max(c.Noise, t.Noise)
+	}
+	c.MeasuredUs = geometric(c.PointsUs)
 }
 
+// sortByTime sorts what was measured before what was not, then by time and by bytes.
 func sortByTime(all []Candidate) {
+	unmeasured := func(c *Candidate) int {
+		if c.MeasuredUs > 0 {
+			return 0
+		}
+		return 1
+	}
 	slices.SortStableFunc(all, func(a, b Candidate) int {
-		return cmp.Or(cmp.Compare(a.time(), b.time()), cmp.Compare(a.StoredBytes, b.StoredBytes))
+		return cmp.Or(unmeasured(&a)-unmeasured(&b), cmp.Compare(a.time(), b.time()), cmp.Compare(a.StoredBytes, b.StoredBytes))
 	})
 }
 
@@ -442,6 +485,8 @@ func (c *Candidate) time() float64 {
 // bound says what the predicted time of c comes from, compared with o.
 func (c *Candidate) bound(o *Candidate) string {
 	switch {
+	case c.MeasuredUs > 0:
+		return fmt.Sprintf("%.2fx the work at %.0f%% of the peak", ratio(c.Work, o.Work), 1e8*ratio(c.Work, c.Peak*c.MeasuredUs))
 	case c.Bound != "" && c.Bound != "the bytes":
 		return "bound by " + c.Bound
 	case c.Bound != "" || c.PredictedUs > 1.01e6*c.Work/(c.Peak*c.Efficiency):
@@ -459,8 +504,11 @@ func is(format string) func(Candidate) bool {
 // is nearer is within the error of the model, and dense is sure not to lose to itself.
 const margin = 1.05
 
-// near reports whether the times of a and of dense are too close for a prediction.
+// near reports whether the times of a and of dense are too close for a prediction, or for what was measured.
 func (c *Candidate) near(dense *Candidate) bool {
+	if c.MeasuredUs > 0 && dense.MeasuredUs > 0 {
+		return dense.MeasuredUs <= (1+c.Noise)*c.MeasuredUs
+	}
 	return c.MeasuredUs == 0 && dense.MeasuredUs == 0 && dense.time() < margin*c.time()
 }
 
@@ -525,7 +573,7 @@ func (c *Candidate) add(others []use) bool {
 		}
 		o := u.Candidates[i]
 		if min(c.MeasuredUs, o.MeasuredUs) > 0 {
-			c.MeasuredUs = digits(c.MeasuredUs + o.MeasuredUs)
+			c.MeasuredUs, c.Noise = digits(c.MeasuredUs+o.MeasuredUs), max(c.Noise, o.Noise)
 		} else {
 			c.MeasuredUs = 0
 		}
@@ -558,7 +606,7 @@ func (c *Candidate) safe(dense *Candidate) bool {
 // that is near dense.
 func (c *chooser) best(l *Layer) *Candidate {
 	dense := l.dense()
-	wanted := func(a Candidate) bool { return a.safe(dense) }
+	wanted := func(a Candidate) bool { return a.safe(dense) && (dense.MeasuredUs == 0 || a.MeasuredUs > 0) }
 	if c.Format != Auto {
 		wanted = is(c.Format)
 	}
@@ -581,10 +629,14 @@ func (c *chooser) explain(l *Layer, best *Candidate, together bool) {
 			a.Why = "chosen"
 		case c.Format != Auto && a.Format != c.Format:
 			a.Why = fmt.Sprintf("%s was asked for", c.Format)
+		case a.MeasuredUs == 0 && best.MeasuredUs > 0:
+			a.Why = fmt.Sprintf("predicted %.2fx the time, and not measured", ratio(a.PredictedUs, best.PredictedUs))
 		case a.time() < best.time() && together:
 			a.Why = fmt.Sprintf("%.2fx the time, more in all nodes that read the weight", ratio(a.time(), best.time()))
 		case a.time() < best.time() && !a.safe(dense):
 			a.Why = fmt.Sprintf("%.2fx the time, but %s", ratio(a.time(), best.time()), l.worst(a))
+		case a.time() < best.time() && a.MeasuredUs > 0:
+			a.Why = fmt.Sprintf("%.2fx the time, within the noise of dense", ratio(a.time(), best.time()))
 		case a.time() < best.time():
 			a.Why = fmt.Sprintf("%.2fx the time, too close to dense for a prediction", ratio(a.time(), best.time()))
 		case a.PointsUs != nil:

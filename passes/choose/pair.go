@@ -90,6 +90,9 @@ func (c *chooser) pair(uses []use, all *Layer, best *Candidate) *Pair {
 		return nil
 	}
 	p := &pairing{chooser: c, uses: uses, forms: all.Candidates}
+	if all.dense().MeasuredUs > 0 {
+		p.forms = slices.DeleteFunc(slices.Clone(p.forms), func(a Candidate) bool { return a.MeasuredUs == 0 })
+	}
 	p.dense = slices.IndexFunc(p.forms, is(Dense))
 	columns := map[int]bool{}
 	for _, u := range uses {
@@ -228,9 +231,9 @@ func (p *pairing) at(form, n int) float64 {
 	u, f := p.uses[0], p.forms[form]
 	for _, cost := range find(p.formats, f.Format).Costs(u.matrix, n) {
 		if cost.Config == f.Config {
-			predicted, measured, _ := p.predict(cost, u, n)
-			if measured > 0 {
-				return measured
+			predicted, measured, _ := p.predict(cost, u, f.form(), n)
+			if measured.Us > 0 {
+				return measured.Us
 			}
 			return predicted
 		}
@@ -253,7 +256,7 @@ func (p *Pair) candidate(l *Layer) Candidate {
 		}
 	}
 	c.PredictedUs = geometric(c.PointsUs)
-	if c.MeasuredUs = 0; first.MeasuredUs > 0 && second.MeasuredUs > 0 {
+	if c.MeasuredUs, c.Noise = 0, max(first.Noise, second.Noise); first.MeasuredUs > 0 && second.MeasuredUs > 0 {
 		c.MeasuredUs = c.PredictedUs
 	}
 	return c

@@ -292,12 +292,11 @@ func (s symbols) opens(g *ir.Graph, uses []ir.WeightUse) (all, columns []Open) {
 	return all, columns
 }
 
-// infer finds the weights of a point.
-func (p *point) infer(g *ir.Graph, uses int) {
-	in := make([]*tensor.Tensor, len(g.Inputs))
-	for i, v := range g.Inputs {
+// shapes are those of the inputs of g at the point; ok is false where they are no tensors of so many elements.
+func (p *point) shapes(g *ir.Graph) (list [][]int, ok bool) {
+	for _, v := range g.Inputs {
 		if !v.Type.Ranked || v.Type.Elem != nil {
-			return
+			return nil, false
 		}
 		shape := make([]int, len(v.Type.Dims))
 		for j, d := range v.Type.Dims {
@@ -306,9 +305,22 @@ func (p *point) infer(g *ir.Graph, uses int) {
 			}
 		}
 		if n, err := tensor.Elems(shape); err != nil || n > ir.MaxElems {
-			return
+			return nil, false
 		}
-		in[i] = tensor.Header(v.Type.DType, shape...)
+		list = append(list, shape)
+	}
+	return list, true
+}
+
+// infer finds the weights of a point.
+func (p *point) infer(g *ir.Graph, uses int) {
+	shapes, ok := p.shapes(g)
+	if !ok {
+		return
+	}
+	in := make([]*tensor.Tensor, len(g.Inputs))
+	for i, v := range g.Inputs {
+		in[i] = tensor.Header(v.Type.DType, shapes[i]...)
 	}
 	at, err := g.Specialise(in)
 	if err != nil {
@@ -320,6 +332,31 @@ func (p *point) infer(g *ir.Graph, uses int) {
 			p.weights[i] = u.Weight
 		}
 	}
+}
+
+// Place is sizes of all that is open in a graph.
+type Place struct {
+	Shapes  [][]int // of the inputs
+	Columns []int   // of the products of the graph's uses of weights
+}
+
+// Places lists the points that formats are chosen for where inputs of such shapes can be made, each once.
+func Places(g *ir.Graph, given map[string]Sizes) (list []Place) {
+	points, _ := pointsOf(g, given)
+	for i := range points {
+		p := &points[i]
+		shapes, ok := p.shapes(g)
+		if !ok || len(points) > 1 && p.weights == nil || slices.ContainsFunc(list, func(o Place) bool { return slices.EqualFunc(o.Shapes, shapes, slices.Equal) }) {
+			continue
+		}
+		at := Place{Shapes: shapes}
+		for number, u := range g.WeightUses() {
+			w := p.at(number, u.Weight)
+			at.Columns = append(at.Columns, w.Columns())
+		}
+		list = append(list, at)
+	}
+	return list
 }
 
 // pointsFor leaves of the points of the graph those that give some uses of a weight other columns than those before, in the

@@ -180,7 +180,7 @@ var pairs = fake{name: PairFormat, costs: func(*Matrix, int) []Cost { return nil
 
 func layer(t *testing.T, g *ir.Graph, o Options, formats ...Format) Layer {
 	t.Helper()
-	layers, _, err := Run(g, append([]Format{fast(Dense, 1, 100, 100)}, formats...), model(nil), o)
+	layers, _, err := Run(g, append([]Format{fast(Dense, 1, 100, 100)}, formats...), model{}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestReadersOfAWeightAgreeOnTwoForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	formats := []Format{fast(Dense, 1, 100, 100), fast("few", 37, 40, 300), fast("many", 37, 200, 50), pairs}
-	layers, _, err := Run(g, formats, model(nil), Options{})
+	layers, _, err := Run(g, formats, model{}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +357,7 @@ func columnsOf(t *testing.T, text string, given map[string]Sizes) string {
 	if err := g.Infer(); err != nil {
 		t.Fatal(err)
 	}
-	layers, opens, err := Run(g, []Format{fast(Dense, 1, 100, 100)}, model(nil), Options{Sizes: given})
+	layers, opens, err := Run(g, []Format{fast(Dense, 1, 100, 100)}, model{}, Options{Sizes: given})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -429,5 +429,69 @@ func TestUsOfColumns(t *testing.T) {
 		if us, ok := some.Us(c, n); math.Abs(us-want) > 1e-9 || ok != (want > 0) {
 			t.Errorf("%d columns: %v, %v, want %v", n, us, ok, want)
 		}
+	}
+}
+
+// Where forms were measured at the points, the two that are the fastest there are kept, whatever was predicted, and what was not
+// measured is none of them.
+func TestTwoFormsByMeasurement(t *testing.T) {
+	times := func(_ int, f Form, n int, predicted float64) Timing {
+		switch {
+		case f.Format == Dense:
+			return Timing{Us: float64(n)}
+		case f.Format == "few" && n < 100, f.Format == "many" && n >= 100:
+			return Timing{Us: float64(n) / 3, Noise: 0.03}
+		case f.Format == "few" || f.Format == "many":
+			return Timing{Us: 2 * float64(n), Noise: 0.01}
+		}
+		return Timing{}
+	}
+	formats := []Format{fast("few", 1, 100, 100), fast("many", 1, 100, 100), fast("other", 1, 1, 1), pairs}
+	l := layer(t, open(t, of("T")), Options{Times: times}, formats...)
+	if l.Format != PairFormat || l.Config != "few<100,many" {
+		t.Errorf("%s %s: %s", l.Format, l.Config, l.Reason)
+	}
+	if want := "measured 3.0x faster than dense: 3.0x for 1 column to 3.0x for 1024"; !strings.HasPrefix(l.Reason, want) {
+		t.Errorf("%q, want %q", l.Reason, want)
+	}
+	for _, c := range l.Candidates {
+		if (c.MeasuredUs > 0) != (c.Format != "other") || c.Format == PairFormat && c.Noise != 0.03 {
+			t.Errorf("%s: measured %v us, noise %v", c.Format, c.MeasuredUs, c.Noise)
+		}
+	}
+	if l := layer(t, open(t, of("T")), Options{Times: times, OneFormat: true}, formats...); l.Format != Dense || !strings.Contains(l.Reason, "would take") {
+		t.Errorf("one format: %s, %s", l.Format, l.Reason)
+	}
+}
+
+// Places are sizes of the inputs, with the columns that products have for them.
+func TestPlaces(t *testing.T) {
+	g := open(t, of("T"), of("T", "batch"))
+	places := Places(g, map[string]Sizes{"T": {From: 2, To: 64, Only: []int{2, 64}}, "batch": {From: 3, To: 3}})
+	var got []string
+	for _, p := range places {
+		got = append(got, fmt.Sprint(p.Shapes, p.Columns))
+	}
+	shape := func(g *ir.Graph, i int, sizes map[string]int) []int {
+		var out []int
+		for _, d := range g.Inputs[i].Type.Dims {
+			n, ok := sizes[d.Symbol()]
+			if !ok {
+				n = d.Size()
+			}
+			out = append(out, n)
+		}
+		return out
+	}
+	var want []string
+	for _, n := range []int{2, 64} {
+		sizes := map[string]int{"T": n, "batch": 3}
+		want = append(want, fmt.Sprint([][]int{shape(g, 0, sizes), shape(g, 1, sizes)}, []int{n, 3 * n}))
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if places := Places(graph(t, weight(8, 8, 0.5)), nil); len(places) != 1 || fmt.Sprint(places[0]) != "{[[1 5 8]] [5]}" {
+		t.Errorf("known sizes: %v", places)
 	}
 }

@@ -21,7 +21,6 @@ var ownOpeners = map[string]string{
 	"internal/memory/memory_linux.go":      "reads what the system says of memory",
 	"ir/onnx/external.go":                  "opens below the model's folder alone, and tells package claims",
 	"backend/cpu/cores.go":                 "reads what the system says of processors",
-	"cmd/spc/devices.go":                   "likewise",
 	"cmd/spc/system_unix.go":               "resets what the system says of memory",
 }
 

@@ -1,0 +1,330 @@
+package tune
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"spc/backend"
+	"spc/backend/format"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/choose"
+)
+
+// Place is what a program is measured on.
+type Place struct {
+	choose.Place
+	In []*tensor.Tensor // of such shapes
+}
+
+// Measurement measures what the nodes of weights take in the forms that are predicted to be the fastest, each in its place in the
+// network: whole programs run, one with every weight dense and others with every weight in its first, second, ... best form, in
+// turns, and are timed node by node.
+type Measurement struct {
+	// Graph has the weights as constants; Layers have the candidates of its uses of weights, in their order.
+	Graph  *ir.Graph
+	Layers []choose.Layer
+	Places []Place
+	Load   func(g *ir.Graph) (backend.Program, error)
+	Until  time.Time // no round of runs begins that would end later
+	// Progress, where it is set, is called with how much of the time has gone.
+	Progress func(done, total int)
+
+	forms    map[*ir.Value][]choose.Candidate // dense first
+	variants []*variant
+	times    map[key][][]float64 // microseconds by place, one for each round, the first of all forms in the same
+}
+
+type key struct {
+	number int // of a use of a weight
+	form   choose.Form
+}
+
+// variant is a program in which each weight has a certain one of its forms.
+type variant struct {
+	forms []choose.Candidate // by use of a weight; without a format where there is nothing to choose
+	nodes []string           // these are of
+	prog  backend.Program
+	out   []*tensor.Tensor
+}
+
+// How many forms of a weight are measured beside dense, how many rounds, and up to which multiple of dense's time a form is
+// measured again.
+const (
+	mostForms   = 4
+	leastRounds = 3
+	mostRounds  = 11
+	hopeless    = 1.5
+)
+
+// Run measures, and returns what it found. It is an error where the time does not suffice for any place.
+func (m *Measurement) Run(ctx context.Context) (t *Timings, err error) {
+	defer func() {
+		for _, v := range m.variants {
+			if v.prog != nil {
+				err = errors.Join(err, v.prog.Close())
+			}
+		}
+	}()
+	m.times = map[key][][]float64{}
+	if err := m.build(); err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(m.Places, func(a, b Place) int { return cmp.Compare(a.elements(), b.elements()) })
+	measured := 0
+	began := time.Now()
+	for i := range m.Places {
+		// Places share the time that is left.
+		share := time.Until(m.Until) / time.Duration(len(m.Places)-i)
+		ok, err := m.measure(ctx, i, time.Now().Add(share))
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			measured++
+		}
+		if m.Progress != nil {
+			m.Progress(i+1, len(m.Places))
+		}
+	}
+	if measured == 0 {
+		return nil, fmt.Errorf("%v do not suffice to run the model %d times in each of %d forms: %w", m.Until.Sub(began).Round(time.Millisecond), leastRounds, len(m.variants), ErrBudget)
+	}
+	return m.timings(), nil
+}
+
+// ErrBudget says that there was too little time to measure anything.
+var ErrBudget = errors.New("too little time")
+
+// elements is the number of elements of the inputs.
+func (p *Place) elements() (n int) {
+	for _, t := range p.In {
+		n += t.Len()
+	}
+	return n
+}
+
+// build makes the variants: all weights dense, and then the k-th best of each.
+func (m *Measurement) build() error {
+	uses := m.Graph.WeightUses()
+	main := map[string]bool{} // nodes that are timed
+	for _, n := range m.Graph.Nodes {
+		main[n.Name] = true
+	}
+	m.forms = map[*ir.Value][]choose.Candidate{}
+	most := 0
+	for i, u := range uses {
+		if !main[u.Node.Name] || m.Layers[i].Candidates == nil {
+			continue
+		}
+		if _, met := m.forms[u.Value]; !met {
+			m.forms[u.Value] = best(m.Layers[i].Candidates)
+			most = max(most, len(m.forms[u.Value]))
+		}
+	}
+	for k := range most {
+		v := &variant{}
+		g := m.Graph.Clone()
+		done := map[*ir.Value]bool{}
+		for i, u := range g.WeightUses() {
+			v.nodes = append(v.nodes, u.Node.Name)
+			forms := m.forms[uses[i].Value]
+			if len(forms) == 0 {
+				v.forms = append(v.forms, choose.Candidate{})
+				continue
+			}
+			f := forms[0]
+			if k < len(forms) {
+				f = forms[k]
+			}
+			v.forms = append(v.forms, f)
+			if done[u.Value] || f.Format == choose.Dense && f.DType == u.Value.Type.DType.String() {
+				continue
+			}
+			done[u.Value] = true
+			dt, err := tensor.ParseDType(f.DType)
+			if err != nil {
+				return err
+			}
+			if err := choose.Store(u, format.Lookup(f.Format), f.Config, dt); err != nil {
+				return err
+			}
+		}
+		p, err := m.Load(g)
+		if err != nil {
+			return err
+		}
+		v.prog, v.out = p, make([]*tensor.Tensor, len(g.Outputs))
+		m.variants = append(m.variants, v)
+	}
+	return nil
+}
+
+// best lists dense and the forms of a weight that are predicted to be the fastest.
+func best(all []choose.Candidate) []choose.Candidate {
+	list := slices.DeleteFunc(slices.Clone(all), func(c choose.Candidate) bool { return c.Format == choose.Dense || c.Format == choose.PairFormat })
+	slices.SortStableFunc(list, func(a, b choose.Candidate) int { return cmp.Compare(a.PredictedUs, b.PredictedUs) })
+	dense := slices.IndexFunc(all, func(c choose.Candidate) bool { return c.Format == choose.Dense })
+	return append([]choose.Candidate{all[dense]}, list[:min(len(list), mostForms)]...)
+}
+
+// measure runs the variants in turns at a place. It reports false where there is no time for that.
+func (m *Measurement) measure(ctx context.Context, place int, until time.Time) (bool, error) {
+	in, live := m.Places[place].In, slices.Clone(m.variants)
+	round := time.Duration(0)
+	// The first round makes the programs ready, the second shows what one takes.
+	for again := range 2 {
+		start := time.Now()
+		for _, v := range live {
+			if err := v.prog.Run(ctx, in, v.out); err != nil {
+				return false, err
+			}
+			if time.Now().After(until) {
+				return false, nil
+			}
+		}
+		if again == 1 {
+			round = time.Since(start)
+		}
+	}
+	if time.Until(until) < leastRounds*round {
+		return false, nil
+	}
+	for r := range mostRounds {
+		if r >= leastRounds && time.Now().Add(round).After(until) {
+			break
+		}
+		for _, v := range live {
+			if err := m.run(ctx, v, place); err != nil {
+				return false, err
+			}
+		}
+		if r+1 == leastRounds {
+			live = slices.DeleteFunc(live, func(v *variant) bool { return v != m.variants[0] && m.hopeless(v, place) })
+		}
+	}
+	return true, nil
+}
+
+// run runs a variant once, and keeps what the node of each of its uses of weights took.
+func (m *Measurement) run(ctx context.Context, v *variant, place int) error {
+	took := map[string]float64{}
+	err := v.prog.Trace(ctx, m.Places[place].In, v.out, func(n *ir.Node, d time.Duration) { took[n.Name] += float64(d.Nanoseconds()) / 1e3 })
+	if err != nil {
+		return err
+	}
+	for i, f := range v.forms {
+		if f.Format == "" || f.Format == choose.Dense && v != m.variants[0] {
+			continue
+		}
+		k := key{i, choose.Form{Format: f.Format, Config: f.Config}}
+		if m.times[k] == nil {
+			m.times[k] = make([][]float64, len(m.Places))
+		}
+		m.times[k][place] = append(m.times[k][place], took[v.nodes[i]])
+	}
+	return nil
+}
+
+// hopeless reports whether all forms of a variant take far longer than dense.
+func (m *Measurement) hopeless(v *variant, place int) bool {
+	for i, f := range v.forms {
+		if f.Format != "" && f.Format != choose.Dense && median(m.ratios(key{i, choose.Form{Format: f.Format, Config: f.Config}}, place)) < hopeless {
+			return false
+		}
+	}
+	return true
+}
+
+// ratios are the times of a form over those of dense in the same rounds.
+func (m *Measurement) ratios(k key, place int) []float64 {
+	dense := m.times[key{k.number, choose.Form{Format: choose.Dense, Config: m.variants[0].forms[k.number].Config}}][place]
+	out := slices.Clone(m.times[k][place])
+	for r := range out {
+		out[r] /= max(dense[r], 1e-3)
+	}
+	return out
+}
+
+// leastNoise is the share by which a measurement may always be off.
+const leastNoise = 0.02
+
+// timings are what was measured.
+func (m *Measurement) timings() *Timings {
+	t := &Timings{samples: map[key][]sample{}}
+	for k, byPlace := range m.times {
+		l := &m.Layers[k.number]
+		c := &l.Candidates[slices.IndexFunc(l.Candidates, func(c choose.Candidate) bool { return c.Format == k.form.Format && c.Config == k.form.Config })]
+		isDense := k.form.Format == choose.Dense
+		for place, us := range byPlace {
+			if len(us) == 0 {
+				continue
+			}
+			n := m.Places[place].Columns[k.number]
+			s := sample{n: n}
+			s.predicted, _ = l.Us(c, n)
+			ratios := m.ratios(k, place)
+			dense := m.times[key{k.number, choose.Form{Format: choose.Dense, Config: m.variants[0].forms[k.number].Config}}][place]
+			mid := median(ratios)
+			if s.us = median(dense) * mid; !isDense {
+				s.noise = max(leastNoise, (quantile(ratios, 0.75)-quantile(ratios, 0.25))/mid)
+			}
+			t.samples[k] = append(t.samples[k], s)
+		}
+		t.Forms++
+		if isDense {
+			t.Products++
+		}
+	}
+	return t
+}
+
+// Timings are what the nodes of weights took.
+type Timings struct {
+	Products, Forms int // that were measured: uses of weights, and forms of all of them
+	samples         map[key][]sample
+}
+
+// sample is what a node took for n columns.
+type sample struct {
+	n                    int
+	us, noise, predicted float64
+}
+
+// Of is choose.Options.Times. For columns that were not measured it is the prediction, scaled as that for the nearest columns would have
+// to be.
+func (t *Timings) Of(number int, f choose.Form, n int, predicted float64) choose.Timing {
+	var at *sample
+	nearest := math.Inf(1)
+	for i := range t.samples[key{number, f}] {
+		s := &t.samples[key{number, f}][i]
+		if d := math.Abs(math.Log(float64(max(1, s.n)) / float64(max(1, n)))); d < nearest {
+			nearest, at = d, s
+		}
+	}
+	switch {
+	case at == nil || at.n != n && !(at.predicted > 0):
+		return choose.Timing{}
+	case at.n == n:
+		return choose.Timing{Us: at.us, Noise: at.noise}
+	}
+	return choose.Timing{Us: predicted * at.us / at.predicted, Noise: at.noise}
+}
+
+func median(v []float64) float64 { return quantile(v, 0.5) }
+
+// quantile is that of some values, between two of them where it falls there.
+func quantile(v []float64, q float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	at := q * float64(len(v)-1)
+	k := min(int(at), len(v)-2)
+	if k < 0 {
+		return v[0]
+	}
+	return v[k] + (at-float64(k))*(v[k+1]-v[k])
+}

@@ -1,0 +1,243 @@
+package tune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"spc/backend"
+	"spc/backend/format"
+	"spc/backend/machine"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/choose"
+	"spc/tests/graphtest"
+)
+
+// two products, of weights of which a quarter of each row is not zero.
+func two(t *testing.T) *ir.Graph {
+	w := strings.TrimSuffix(strings.Repeat(strings.Repeat("1.0, ", 64)+strings.Repeat("0.0, ", 3*64), 16), ", ")
+	return graphtest.Parse(t, fmt.Sprintf(`graph "g"(%%x: f32[n,64]) {
+  %%a: f32[64,64] = const {%s}
+  %%b: f32[64,64] = const {%s}
+  %%h: f32[n,64] = MatMul "first" (%%x, %%a)
+  %%y: f32[n,64] = MatMul "second" (%%h, %%b)
+  return %%y
+}`, w, w))
+}
+
+// fake is a program whose nodes take what a table says by the formats of their weights, and which sleeps as long as all of
+// them.
+type fake struct {
+	graph *ir.Graph
+	took  func(node, format string, n int) time.Duration
+	open  *atomic.Int64
+	err   error
+}
+
+func (f *fake) Run(ctx context.Context, in, out []*tensor.Tensor) error {
+	total := time.Duration(0)
+	err := f.Trace(ctx, in, out, func(_ *ir.Node, d time.Duration) { total += d })
+	time.Sleep(total)
+	return err
+}
+
+func (f *fake) Trace(_ context.Context, in, _ []*tensor.Tensor, tell func(*ir.Node, time.Duration)) error {
+	for _, u := range f.graph.WeightUses() {
+		name := choose.Dense
+		if u.Value.Store != nil {
+			name = u.Value.Store.Format
+		}
+		tell(u.Node, f.took(u.Node.Name, name, in[0].Dim(0)))
+	}
+	return f.err
+}
+
+func (f *fake) Prepare([]*tensor.Tensor) error { return nil }
+func (f *fake) Close() error                   { f.open.Add(-1); return nil }
+
+// measurement measures two by fake programs.
+func measurement(t *testing.T, took func(node, format string, n int) time.Duration) (*Measurement, *atomic.Int64) {
+	t.Helper()
+	plain := two(t)
+	layers, _, err := choose.Run(plain.Clone(), format.Choices(machine.Default), Of(machine.Default), choose.Options{Sizes: map[string]choose.Sizes{"n": {From: 4, To: 64, Only: []int{4, 64}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := &atomic.Int64{}
+	m := &Measurement{Graph: plain, Layers: layers, Until: time.Now().Add(time.Minute), Load: func(g *ir.Graph) (backend.Program, error) {
+		open.Add(1)
+		return &fake{g, took, open, nil}, nil
+	}}
+	for _, p := range choose.Places(plain, map[string]choose.Sizes{"n": {From: 4, To: 64, Only: []int{4, 64}}}) {
+		m.Places = append(m.Places, Place{p, []*tensor.Tensor{tensor.New(tensor.F32, p.Shapes[0]...)}})
+	}
+	return m, open
+}
+
+// What nodes take in each form is told for the columns that were measured, and for others the prediction is scaled.
+func TestFormsAreMeasuredInPlace(t *testing.T) {
+	m, open := measurement(t, func(node, format string, n int) time.Duration {
+		us := 10 * n
+		if format == "ell" && node == "first" {
+			us = 5 * n
+		}
+		return time.Duration(us) * time.Microsecond
+	})
+	timings, err := m.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if open.Load() != 0 {
+		t.Errorf("%d programs are left open", open.Load())
+	}
+	config := ""
+	for _, c := range m.Layers[0].Candidates {
+		if c.Format == "ell" && config == "" {
+			config = c.Config
+		}
+	}
+	for _, c := range []struct {
+		number int
+		form   choose.Form
+		n      int
+		us     float64
+	}{
+		{0, choose.Form{Format: choose.Dense}, 4, 40}, {0, choose.Form{Format: choose.Dense}, 64, 640},
+		{0, choose.Form{Format: "ell", Config: config}, 4, 20}, {0, choose.Form{Format: "ell", Config: config}, 64, 320},
+		{1, choose.Form{Format: "ell", Config: config}, 64, 640}, {2, choose.Form{Format: choose.Dense}, 4, 0}, {0, choose.Form{Format: "ell", Config: "9x9"}, 4, 0},
+	} {
+		if got := timings.Of(c.number, c.form, c.n, 1); math.Abs(got.Us-c.us) > 1e-6 || (got.Noise > 0) != (c.us > 0 && c.form.Format != choose.Dense) {
+			t.Errorf("use %d in %v for %d columns: %+v, want %v us", c.number, c.form, c.n, got, c.us)
+		}
+	}
+	// Of 50 columns it is as far from the prediction as of 64.
+	l := &m.Layers[0]
+	for i := range l.Candidates {
+		if c := &l.Candidates[i]; c.Format == choose.Dense {
+			predicted, _ := l.Us(c, 64)
+			if got := timings.Of(0, choose.Form{Format: choose.Dense}, 50, 3*predicted); math.Abs(got.Us-3*640) > 0.1 {
+				t.Errorf("of 50 columns %v us, want %v", got.Us, 3*640)
+			}
+		}
+	}
+	if timings.Products != 2 || timings.Forms < 4 {
+		t.Errorf("%d products in %d forms", timings.Products, timings.Forms)
+	}
+}
+
+// What takes far longer than dense is not measured again, errors end it, and too little time is one.
+func TestMeasuringEnds(t *testing.T) {
+	runs := map[string]int{}
+	m, open := measurement(t, func(node, format string, n int) time.Duration {
+		if node == "first" && n == 4 {
+			runs[format]++
+		}
+		if format == "ell" {
+			return 100 * time.Microsecond
+		}
+		return time.Microsecond
+	})
+	if _, err := m.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if runs["ell"] >= runs[choose.Dense] || runs["ell"] == 0 {
+		t.Errorf("ell, which is hopeless, ran %d times, dense %d", runs["ell"], runs[choose.Dense])
+	}
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		change func(m *Measurement)
+		want   error
+	}{
+		"a run":    {func(m *Measurement) { load := m.Load; m.Load = failing(load, broken) }, broken},
+		"a load":   {func(m *Measurement) { m.Load = func(*ir.Graph) (backend.Program, error) { return nil, broken } }, broken},
+		"the time": {func(m *Measurement) { m.Until = time.Now().Add(3 * time.Millisecond) }, ErrBudget},
+	} {
+		m, open = measurement(t, func(string, string, int) time.Duration { return time.Millisecond })
+		c.change(m)
+		if _, err := m.Run(t.Context()); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if open.Load() != 0 {
+			t.Errorf("%s: %d programs are left open", name, open.Load())
+		}
+	}
+}
+
+func failing(load func(*ir.Graph) (backend.Program, error), why error) func(*ir.Graph) (backend.Program, error) {
+	return func(g *ir.Graph) (backend.Program, error) {
+		p, err := load(g)
+		p.(*fake).err = why
+		return p, err
+	}
+}
+
+// The earlier of two programs wins unless the later is faster everywhere by more than the noise.
+func TestTheFastestProgramIsKept(t *testing.T) {
+	same := func(r ...float64) []float64 { return r }
+	one := same(1, 1, 1)
+	for name, c := range map[string]struct {
+		ratios [][][]float64
+		want   int
+	}{
+		"a tie":                {[][][]float64{{one}, {one}}, 0},
+		"faster":               {[][][]float64{{one}, {same(0.5, 0.6, 0.5)}}, 1},
+		"noise":                {[][][]float64{{one}, {same(0.9, 0.98, 1.2)}}, 0},
+		"slower somewhere":     {[][][]float64{{one, one}, {same(0.5, 0.5, 0.5), same(1.1, 1.1, 1.1)}}, 0},
+		"as fast somewhere":    {[][][]float64{{one, one}, {same(0.5, 0.5, 0.5), same(1.005, 1, 1)}}, 1},
+		"the later is faster":  {[][][]float64{{one}, {same(0.5, 0.5, 0.5)}, {same(0.4, 0.4, 0.4)}}, 2},
+		"the later is as fast": {[][][]float64{{one}, {same(0.5, 0.5, 0.5)}, {same(0.498, 0.498, 0.498)}}, 1},
+		"only the later":       {[][][]float64{{one}, {same(1.2, 1.2, 1.2)}, {same(0.9, 0.9, 0.9)}}, 2},
+	} {
+		v := &Verdict{}
+		if v.choose(c.ratios); v.Best != c.want {
+			t.Errorf("%s: program %d, want %d", name, v.Best, c.want)
+		}
+	}
+}
+
+func TestProgramsAreJudgedInTurns(t *testing.T) {
+	m, open := measurement(t, func(_, format string, n int) time.Duration {
+		if format == choose.Dense {
+			return 2 * time.Millisecond
+		}
+		return time.Millisecond / 2
+	})
+	sparse := m.Graph.Clone()
+	if _, _, err := choose.Run(sparse, format.Choices(machine.Default), Of(machine.Default), choose.Options{Format: "ell"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		graphs []*ir.Graph
+		want   int
+	}{{[]*ir.Graph{m.Graph, sparse}, 1}, {[]*ir.Graph{sparse, m.Graph}, 0}} {
+		v, err := Judge(t.Context(), c.graphs, m.Places, time.Now().Add(time.Second), m.Load)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Best != c.want || len(v.Ms) != 2 || len(v.Ms[0]) != 2 || open.Load() != 0 {
+			t.Errorf("program %d, want %d: %v ms; %d left open", v.Best, c.want, v.Ms, open.Load())
+		}
+	}
+	// Without time only the first place is seen.
+	v, err := Judge(t.Context(), []*ir.Graph{m.Graph, sparse}, m.Places, time.Now(), m.Load)
+	if err != nil || len(v.Ms[0]) != 1 {
+		t.Errorf("%v, %v", v, err)
+	}
+}
+
+func TestQuantiles(t *testing.T) {
+	for _, c := range []struct {
+		v       []float64
+		q, want float64
+	}{{[]float64{3}, 0.75, 3}, {[]float64{3, 1}, 0.5, 2}, {[]float64{4, 1, 3, 2, 5}, 0.75, 4}, {[]float64{4, 1, 3, 2, 5}, 1, 5}, {[]float64{4, 1, 3, 2, 5}, 0, 1}} {
+		if got := quantile(c.v, c.q); got != c.want {
+			t.Errorf("%v of %v is %v, want %v", c.q, c.v, got, c.want)
+		}
+	}
+}

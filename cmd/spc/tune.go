@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"spc"
+	"spc/data"
+	"spc/ir/tensor"
+)
+
+// Bounds of --tune-budget.
+const (
+	leastBudget = time.Second
+	mostBudget  = 24 * time.Hour
+)
+
+// parseBudget reads a duration.
+func parseBudget(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < leastBudget || d > mostBudget {
+		return 0, fmt.Errorf("%q, want a time such as 60s or 5m, from %v to %v", s, leastBudget, mostBudget)
+	}
+	return d, nil
+}
+
+// budgetFlag adds --tune-budget.
+func budgetFlag(fs *pflag.FlagSet, to *time.Duration) {
+	choiceVar(fs, to, "tune-budget", "60s", parseBudget, "how long measuring formats takes at most, such as 60s or 5m")
+}
+
+// tuneFlags are the flags of tune.
+type tuneFlags struct {
+	out     string
+	budget  time.Duration
+	threads int
+	asJSON  bool
+	all     detail
+}
+
+func tuneCommand() *cobra.Command {
+	var f tuneFlags
+	c := &cobra.Command{
+		Use:   "tune MODEL.spx",
+		Short: "Choose a compiled model's formats by what they take on this machine",
+		Long: `Measure on this machine's CPU what each weight takes dense and in the formats that are
+predicted to be the fastest, in its place in the network, on random inputs of sizes that
+stand for what open dimensions may be, and write the model with the fastest: a format wins
+over dense only where it is faster by more than the noise. In the end whole programs run,
+one with these formats, one with those by prediction, and one all dense, which wins ties
+and wherever the others are slower. spc compile --tune does the same when it compiles.`,
+		Example: `  spc tune model.spx -o tuned.spx
+  spc tune model.spx -o tuned.spx --tune-budget 5m --threads 1`,
+		Args:              usage(1, 1),
+		ValidArgsFunction: files(1, "spx"),
+	}
+	fs := c.Flags()
+	fs.StringVarP(&f.out, "output", "o", "", "the .spx `FILE` to write")
+	budgetFlag(fs, &f.budget)
+	fs.IntVar(&f.threads, "threads", 0, "threads to run on; 0: one for each physical core")
+	f.all.add(fs)
+	quietFlag(fs)
+	jsonFlag(fs, &f.asJSON)
+	complete(c, "output", files(0, "spx"))
+	complete(c, "threads", cobra.NoFileCompletions)
+	complete(c, "tune-budget", cobra.NoFileCompletions)
+	if err := c.MarkFlagRequired("output"); err != nil {
+		panic(err)
+	}
+	c.RunE = f.run
+	return c
+}
+
+// run runs the command.
+func (f *tuneFlags) run(c *cobra.Command, args []string) error {
+	if is, err := isSPX(args[0]); err != nil {
+		return err
+	} else if !is {
+		return fmt.Errorf("%s is not compiled, want an .spx file; spc compile --tune tunes what it compiles", args[0])
+	}
+	files := outputs{model: f.out}
+	if err := files.check(); err != nil {
+		return err
+	}
+	p := newProgress(c)
+	defer p.close()
+	p.Then(spc.TuneStages(f.budget)...)
+	m, err := loadModel(c, args[0], sizes{}, spc.RunOptions{Threads: f.threads})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	tuned, err := tuneModel(c, p, m, f.budget)
+	if err != nil {
+		return fmt.Errorf("%s: %w", args[0], err)
+	}
+	defer tuned.Close()
+	if err := files.write(c.Context(), tuned); err != nil {
+		return err
+	}
+	p.close()
+	if f.asJSON {
+		return printReport(c.OutOrStdout(), *tuned.Explain())
+	}
+	return printCompiled(c.OutOrStdout(), tuned.Explain(), args[0], f.out, f.all)
+}
+
+// tuneModel tunes a model on random inputs.
+func tuneModel(c *cobra.Command, p *progress, m *spc.Model, budget time.Duration) (*spc.Model, error) {
+	ports := m.Inputs()
+	return m.Tune(c.Context(), spc.TuneOptions{
+		Budget: budget, Progress: p.At,
+		Inputs: func(shapes map[string][]int) (map[string]*tensor.Tensor, error) {
+			in := map[string]*tensor.Tensor{}
+			for _, port := range ports {
+				t, err := data.Random{Seed: 1}.Tensor(port.Name, port.DType, shapes[port.Name], port.Bound)
+				if err != nil {
+					return nil, err
+				}
+				in[port.Name] = t
+			}
+			return in, nil
+		},
+	})
+}
+
+// printTuned says what tuning measured, and what came of it.
+func printTuned(w io.Writer, r *spc.Report) {
+	t := r.Tuned
+	if t == nil {
+		return
+	}
+	fmt.Fprintf(w, "tuned     %s in %s in %.1f s, %s\n", plural(t.Products, "product"), plural(t.Forms, "form"), t.Seconds, plural(t.Threads, "thread"))
+	best := map[string]func(p *spc.TunedPlace) float64{
+		"dense":     func(p *spc.TunedPlace) float64 { return p.DenseMs },
+		"predicted": func(p *spc.TunedPlace) float64 { return p.PredictedMs },
+		"measured":  func(p *spc.TunedPlace) float64 { return p.MeasuredMs },
+	}[t.Kept]
+	if best == nil || len(t.Places) == 0 {
+		return
+	}
+	times := func(p *spc.TunedPlace) string {
+		return fmt.Sprintf("%s, dense %s, %.2fx", micros(1e3*best(p)), micros(1e3*p.DenseMs), p.DenseMs/max(best(p), tiny))
+	}
+	what := map[string]string{"dense": "the dense program, as none was faster", "predicted": "the formats by prediction", "measured": "the formats by measurement"}[t.Kept]
+	text := times(&t.Places[0])
+	if last := len(t.Places) - 1; last > 0 {
+		text += ", to " + times(&t.Places[last])
+	}
+	fmt.Fprintf(w, "kept      %s: %s\n", what, text)
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"spc"
+)
+
+// tunedReport reads what compile and tune print with --json.
+func tunedReport(t *testing.T, text string) spc.Report {
+	t.Helper()
+	var r spc.Report
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Tuned == nil || r.Tuned.Products == 0 || len(r.Tuned.Places) == 0 {
+		t.Fatalf("tuned %+v", r.Tuned)
+	}
+	return r
+}
+
+// compile --tune and tune write models whose formats were measured, and say what was.
+func TestTune(t *testing.T) {
+	workspace(t)
+	r := tunedReport(t, ok(t, "compile", "model.onnx", "-o", "tuned.spx", "--sparsity", "0.8", "--tune", "--tune-budget", "2s", "--json", "--quiet"))
+	if !slices.Contains(r.Options.Command, "--tune") {
+		t.Errorf("made by %q", r.Options.Command)
+	}
+	measured := 0
+	for _, l := range r.Layers {
+		for _, c := range l.Candidates {
+			if c.MeasuredUs > 0 {
+				measured++
+			}
+		}
+	}
+	if measured < len(r.Layers) {
+		t.Errorf("%d candidates were measured", measured)
+	}
+	text := ok(t, "inspect", "tuned.spx", "--layer", "*")
+	if !strings.Contains(text, "measured") {
+		t.Errorf("no measured times in\n%s", text)
+	}
+	ok(t, "compile", "model.onnx", "-o", "plain.spx", "--sparsity", "0.8", "--quiet")
+	before, err := os.ReadFile("plain.spx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = ok(t, "tune", "plain.spx", "-o", "again.spx", "--threads", "1", "--tune-budget", "2s", "--quiet")
+	for _, want := range []string{"tuned     ", "1 thread", "kept      the "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	ok(t, "verify", "model.onnx", "again.spx", "--tolerance", "10", "--quiet")
+	if after, err := os.ReadFile("plain.spx"); err != nil || string(after) != string(before) {
+		t.Errorf("the model that was tuned changed: %v", err)
+	}
+	tunedReport(t, ok(t, "tune", "again.spx", "-o", "twice.spx", "--tune-budget", "2s", "--json", "--quiet"))
+}
+
+func TestTuneRefusals(t *testing.T) {
+	workspace(t)
+	if r := spcRun("compile", "model.onnx", "-o", "ell.spx", "--sparsity", "0.8", "--format", "ell", "--quiet"); r.status != 0 {
+		t.Fatal(r.errors)
+	}
+	ok(t, "compile", "model.onnx", "-o", "gpu.spx", "--sparsity", "0.8", "--target", "cuda", "--quiet")
+	before := listing(t, ".")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"tune", "model.onnx", "-o", "x.spx"}, "model.onnx is not compiled, want an .spx file; spc compile --tune"},
+		{[]string{"tune", "ell.spx"}, "--output is missing"},
+		{[]string{"tune", "gpu.spx", "-o", "gpu.spx"}, "a file that this command reads"},
+		{[]string{"tune", "ell.spx", "-o", "x.spx", "--quiet"}, "ell.spx: --tune: the format ell was asked for, want auto"},
+		{[]string{"tune", "gpu.spx", "-o", "x.spx", "--quiet"}, "gpu.spx: --tune: formats were chosen for cuda, want a model for cpu"},
+		{[]string{"tune", "ell.spx", "-o", "x.spx", "--tune-budget", "soon"}, "--tune-budget"},
+		{[]string{"tune", "ell.spx", "-o", "x.spx", "--tune-budget", "-1s"}, "want a time such as 60s or 5m"},
+		{[]string{"compile", "model.onnx", "-o", "x.spx", "--tune-budget", "5s"}, "--tune-budget needs --tune, too"},
+		{[]string{"compile", "model.onnx", "-o", "x.spx", "--tune", "--format", "ell"}, "--tune and --format exclude each other"},
+		{[]string{"compile", "model.onnx", "--tune", "--stop-after", "fold"}, "exclude each other"},
+		{[]string{"compile", "model.onnx", "-o", "x.spx", "--tune", "--target", "cuda", "--quiet"}, "--tune measures this machine's CPU, but --target is cuda"},
+	} {
+		fails(t, c.args, c.want)
+	}
+	if after := listing(t, "."); !slices.Equal(before, after) {
+		t.Errorf("files %q, were %q", after, before)
+	}
+}

@@ -1,0 +1,201 @@
+package spc_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"spc"
+	"spc/data"
+	"spc/ir/tensor"
+	"spc/passes/choose"
+	"spc/tests/graphtest"
+)
+
+// random makes inputs for tuning m.
+func random(m *spc.Model) func(shapes map[string][]int) (map[string]*tensor.Tensor, error) {
+	return func(shapes map[string][]int) (map[string]*tensor.Tensor, error) {
+		in := map[string]*tensor.Tensor{}
+		for _, p := range m.Inputs() {
+			t, err := data.Random{Seed: 3}.Tensor(p.Name, p.DType, shapes[p.Name], p.Bound)
+			if err != nil {
+				return nil, err
+			}
+			in[p.Name] = t
+		}
+		return in, nil
+	}
+}
+
+// A tuned model computes what it did before, says what was measured and which program was kept, and so does the file that it is saved in;
+// it can be tuned again.
+func TestTune(t *testing.T) {
+	m, err := spc.Compile(t.Context(), spc.CompileOptions{
+		Bytes: openModel(t), Prune: spc.PruneOptions{Sparsity: 0.8, KeepNone: true}, Run: spc.RunOptions{Threads: 1},
+		Open: map[string]spc.Sizes{"T": {From: 1, To: 64, Only: []int{1, 64}}, "batch": {From: 1, To: 1}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	x, err := random(m)(map[string][]int{"x": {2, 9, 40}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := m.Interpret(t.Context(), x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := fmt.Sprint(m.Explain().Layers)
+	model := m
+	for again := range 2 {
+		tuned, err := model.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Budget: 2 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tuned.Close()
+		got, err := tuned.Run(t.Context(), x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range want {
+			if d := graphtest.Difference(want[name], got[name]); !(d <= 1e-5) {
+				t.Errorf("output %s differs by %v", name, d)
+			}
+		}
+		checkTuned(t, m, tuned)
+		file := filepath.Join(t.TempDir(), "tuned.spx")
+		if err := tuned.Save(file); err != nil {
+			t.Fatal(err)
+		}
+		if model, err = spc.Open(file, spc.RunOptions{Threads: 1}); err != nil {
+			t.Fatal(again, err)
+		}
+		defer model.Close()
+		checkTuned(t, m, model)
+	}
+	if after := fmt.Sprint(m.Explain().Layers); after != before {
+		t.Error("the model that was tuned is another one afterwards")
+	}
+}
+
+// checkTuned checks what the report of a tuned model says.
+func checkTuned(t *testing.T, m, tuned *spc.Model) {
+	t.Helper()
+	r := tuned.Explain()
+	told := r.Tuned
+	if told == nil || told.Threads != 1 || told.Products != 3 || told.Forms < 6 || !(told.Seconds > 0) || len(told.Places) != 2 {
+		t.Fatalf("%+v", told)
+	}
+	if n := told.Places[1].Shapes["x"]; !slices.Equal(n, []int{1, 64, 40}) || !slices.Contains([]string{"dense", "measured", "predicted"}, told.Kept) {
+		t.Errorf("kept %s, places %+v", told.Kept, told.Places)
+	}
+	for i, l := range r.Layers {
+		chosen := 0
+		for _, c := range l.Candidates {
+			if c.Chosen {
+				chosen++
+				if c.Format != l.Format || c.Config != l.Config {
+					t.Errorf("%s is %s %s, of the candidates %s %s is chosen", l.Name, l.Format, l.Config, c.Format, c.Config)
+				}
+			}
+			if c.Format == choose.Dense && !(c.MeasuredUs > 0) {
+				t.Errorf("%s: dense was not measured", l.Name)
+			}
+			if c.Why == "" {
+				t.Errorf("%s: nothing is said of %s", l.Name, c.Format)
+			}
+		}
+		if chosen != 1 || l.Nonzeros != m.Explain().Layers[i].Nonzeros || l.Prunable != m.Explain().Layers[i].Prunable {
+			t.Errorf("%s: %d candidates are chosen; %+v", l.Name, chosen, l)
+		}
+	}
+	if err := tuned.Explain().Totals; err != m.Explain().Totals && err.StoredBytes == 0 {
+		t.Errorf("%+v", err)
+	}
+}
+
+// Weights of 16 bits and of integers are measured as they are stored.
+func TestTuneOtherTypes(t *testing.T) {
+	for name, dt := range map[string]tensor.DType{"bf16": tensor.BF16, "int8": tensor.I8} {
+		o := spc.CompileOptions{
+			Bytes: openModel(t), Prune: spc.PruneOptions{Sparsity: 0.8, KeepNone: true}, Run: spc.RunOptions{Threads: 1},
+			Dims: map[string]int{"T": 16, "batch": 2}, Quantize: spc.QuantizeOptions{Type: dt, KeepNone: true},
+		}
+		if dt == tensor.I8 {
+			o.Calibration = spc.Calibration{Inputs: samples(3, nil)}
+		}
+		m, err := spc.Compile(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tuned, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Budget: time.Second})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		x, err := random(m)(map[string][]int{"x": {2, 16, 40}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := m.Run(t.Context(), x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := tuned.Run(t.Context(), x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for out := range want {
+			if d := graphtest.Difference(want[out], got[out]); !(d <= 1e-5) {
+				t.Errorf("%s: output %s differs by %v", name, out, d)
+			}
+		}
+		for i, l := range tuned.Explain().Layers {
+			if l.DType != m.Explain().Layers[i].DType {
+				t.Errorf("%s: %s is %s, was %s", name, l.Name, l.DType, m.Explain().Layers[i].DType)
+			}
+		}
+		tuned.Close()
+		m.Close()
+	}
+}
+
+func TestWhatCannotBeTuned(t *testing.T) {
+	prune := spc.PruneOptions{Sparsity: 0.8, KeepNone: true}
+	dims := map[string]int{"T": 8, "batch": 1}
+	broken := errors.New("no inputs")
+	for name, c := range map[string]struct {
+		o    spc.CompileOptions
+		t    spc.TuneOptions
+		want string
+	}{
+		"another target": {spc.CompileOptions{Target: spc.CUDA, Dims: dims}, spc.TuneOptions{}, "want a model for cpu"},
+		"one format":     {spc.CompileOptions{Format: "ell", Dims: dims}, spc.TuneOptions{}, "ell was asked for"},
+		"no time":        {spc.CompileOptions{Dims: dims}, spc.TuneOptions{Budget: time.Nanosecond}, "too little time"},
+		"no inputs": {spc.CompileOptions{Dims: dims}, spc.TuneOptions{Inputs: func(map[string][]int) (map[string]*tensor.Tensor, error) { return nil, broken }},
+			"no inputs"},
+	} {
+		c.o.Bytes, c.o.Prune = openModel(t), prune
+		m, err := spc.Compile(t.Context(), c.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.t.Inputs == nil {
+			c.t.Inputs = random(m)
+		}
+		tuned, err := m.Tune(t.Context(), c.t)
+		if err == nil || tuned != nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m)}); err == nil {
+			t.Errorf("%s: a closed model is tuned", name)
+		}
+	}
+}
