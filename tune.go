@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"math"
 	"slices"
 	"time"
@@ -12,7 +14,10 @@ import (
 	"spc/backend/cpu"
 	"spc/backend/format"
 	"spc/backend/tune"
+	"spc/internal/atomicfile"
+	"spc/internal/claims"
 	"spc/internal/pace"
+	"spc/internal/regular"
 	"spc/ir"
 	"spc/ir/option"
 	"spc/ir/tensor"
@@ -25,6 +30,11 @@ type TuneOptions struct {
 	// Inputs makes inputs of such shapes, by their names. Their values matter where they decide how much is computed.
 	Inputs func(shapes map[string][]int) (map[string]*tensor.Tensor, error)
 	Budget time.Duration // for all of it; 0 for DefaultTuneBudget
+	// Timings, where it is set, is a file of what was measured, which is made where there is none: what it has is not measured again, also
+	// of other models. It is an error where it is damaged, or of another machine or build of the program, unless Anew is set, which
+	// replaces it.
+	Timings string
+	Anew    bool
 	// Progress and Plan are those of CompileOptions.
 	Progress func(stage string, done, total int)
 	Plan     func(stages []Stage)
@@ -39,13 +49,15 @@ type Tuned struct {
 	CPU      string  `json:"cpu,omitempty"`
 	Threads  int     `json:"threads"`
 	Seconds  float64 `json:"seconds"`
-	Products int     `json:"products"` // nodes of weights that were measured
-	Forms    int     `json:"forms"`    // the forms of all of them that were
+	Measured int     `json:"measured"` // uses of weights that were measured
+	Known    int     `json:"known"`    // of which all was known from before
 	// Places are the shapes of inputs on which whole programs ran.
 	Places []TunedPlace `json:"places"`
 	// Kept is the program that was: "measured", in which each weight has the form that was measured to be the fastest, "predicted" or
 	// "dense".
 	Kept string `json:"kept"`
+	// Hints are what was measured and known, so that on the same machine the model is not measured again.
+	Hints *tune.Record `json:"hints,omitempty"`
 }
 
 // TunedPlace is what whole programs took on inputs of some shapes: medians of runs in turns.
@@ -95,6 +107,7 @@ type tuning struct {
 	context passes.Context
 	plain   *ir.Graph // whose weights are constants
 	places  []tune.Place
+	known   *tune.Record // before
 	end     time.Time
 }
 
@@ -107,6 +120,9 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 		o.Budget = DefaultTuneBudget
 	}
 	t := &tuning{Model: m, o: o, end: began.Add(o.Budget)}
+	if err := t.remember(); err != nil {
+		return nil, err
+	}
 	if err := t.prepare(); err != nil {
 		return nil, err
 	}
@@ -119,7 +135,7 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 		return nil, err
 	}
 	ms := tune.Measurement{
-		Graph: t.plain, Layers: predictedLayers, Places: t.places, Load: t.load,
+		Graph: t.plain, Layers: predictedLayers, Places: t.places, Load: t.load, Threads: t.threads(), Known: t.known,
 		Until: time.Now().Add(time.Duration(measuring * float64(time.Until(t.end)))),
 	}
 	if o.Progress != nil {
@@ -137,16 +153,12 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 	if sameForms(measuredLayers, predictedLayers) {
 		programs = programs[:2]
 	}
-	graphs := make([]*ir.Graph, len(programs))
-	for i, p := range programs {
-		graphs[i] = p.graph
-	}
-	verdict, err := tune.Judge(ctx, graphs, ms.Places, t.end, t.load)
+	verdict, hints, err := t.judge(ctx, programs, ms.Places, timings)
 	if err != nil {
 		return nil, err
 	}
 	kept := programs[verdict.Best]
-	told := &Tuned{CPU: cpu.Model(), Threads: t.threads(), Products: timings.Products, Forms: timings.Forms, Kept: kept.name}
+	told := &Tuned{CPU: cpu.Model(), Threads: t.threads(), Measured: timings.Measured, Known: timings.Known, Kept: kept.name, Hints: hints}
 	for i := range verdict.Ms[0] {
 		at := TunedPlace{Shapes: map[string][]int{}, DenseMs: verdict.Ms[0][i], MeasuredMs: verdict.Ms[1][i], PredictedMs: verdict.Ms[len(programs)-1][i]}
 		for k, v := range m.graph.Inputs {
@@ -159,6 +171,88 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 		kept.layers = t.keptOf(kept, measuredLayers)
 	}
 	return t.finish(kept.graph, kept.layers, told)
+}
+
+// judge finds the program to keep, and what is known in the end.
+func (t *tuning) judge(ctx context.Context, programs []program, places []tune.Place, timings *tune.Timings) (*tune.Verdict, *tune.Record, error) {
+	graphs, layers := make([]*ir.Graph, len(programs)), make([][]Layer, len(programs))
+	for i, p := range programs {
+		graphs[i], layers[i] = p.graph, p.layers
+	}
+	fresh := &tune.Record{Version: t.known.Version, Machine: t.known.Machine, Entries: timings.Fresh()}
+	key := tune.Key(timings.Problems(), layers, places)
+	verdict := t.known.Verdict(key)
+	if verdict == nil || len(verdict.Ms) != len(programs) || len(verdict.Ms[0]) > len(places) {
+		var err error
+		if verdict, err = tune.Judge(ctx, graphs, places, t.end, t.load); err != nil {
+			return nil, nil, err
+		}
+		fresh.Programs = []tune.Program{{Key: key, Verdict: *verdict}}
+	}
+	if t.o.Timings != "" && (fresh.Entries != nil || fresh.Programs != nil) {
+		all := *t.known
+		all.Add(fresh)
+		claims.Update(t.o.Timings)
+		if err := atomicfile.Write(t.o.Timings, all.Write); err != nil {
+			return nil, nil, err
+		}
+	}
+	hints := t.known.Of(timings.Problems(), key)
+	hints.Add(fresh)
+	return verdict, hints, nil
+}
+
+// remember finds what is known of this machine.
+func (t *tuning) remember() error {
+	id, err := cpu.Machine()
+	if err != nil {
+		return err
+	}
+	t.known = &tune.Record{Version: tune.RecordVersion, Machine: id}
+	if told := t.report.Tuned; told != nil && told.Hints != nil && told.Hints.Check(id) == nil {
+		t.known.Add(told.Hints)
+	}
+	if t.o.Timings == "" || t.o.Anew {
+		return nil
+	}
+	r, err := readTimings(t.o.Timings, id)
+	if err != nil {
+		return option.Errorf("%v %s: %v", option.Timings, t.o.Timings, err)
+	}
+	t.known.Add(r)
+	return nil
+}
+
+// mostTimings bounds the bytes of a file of timings.
+const mostTimings = 64 << 20
+
+// readTimings reads a file of timings, nil where there is none.
+func readTimings(path, id string) (*tune.Record, error) {
+	f, size, err := regular.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if size > mostTimings {
+		return nil, fmt.Errorf("%d bytes, want at most %d: %w", size, mostTimings, ErrCorrupt)
+	}
+	b, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	return tune.ReadRecord(b, id)
+}
+
+// CheckTimings says what is wrong with a file of timings; nil where there is none.
+func CheckTimings(path string) error {
+	id, err := cpu.Machine()
+	if err == nil {
+		_, err = readTimings(path, id)
+	}
+	return err
 }
 
 // program is a graph in which formats were chosen in some way.

@@ -3,6 +3,7 @@ package spc_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -68,6 +69,9 @@ func TestTune(t *testing.T) {
 			}
 		}
 		checkTuned(t, m, tuned)
+		if told := tuned.Explain().Tuned; (told.Known == 3) != (again == 1) {
+			t.Errorf("%d of the products were known from before: %+v", told.Known, told)
+		}
 		file := filepath.Join(t.TempDir(), "tuned.spx")
 		if err := tuned.Save(file); err != nil {
 			t.Fatal(err)
@@ -88,7 +92,7 @@ func checkTuned(t *testing.T, m, tuned *spc.Model) {
 	t.Helper()
 	r := tuned.Explain()
 	told := r.Tuned
-	if told == nil || told.Threads != 1 || told.Products != 3 || told.Forms < 6 || !(told.Seconds > 0) || len(told.Places) != 2 {
+	if told == nil || told.Threads != 1 || told.Measured+told.Known != 3 || told.Measured > 0 && !(told.Seconds > 0) || len(told.Places) != 2 {
 		t.Fatalf("%+v", told)
 	}
 	if n := told.Places[1].Shapes["x"]; !slices.Equal(n, []int{1, 64, 40}) || !slices.Contains([]string{"dense", "measured", "predicted"}, told.Kept) {
@@ -196,6 +200,73 @@ func TestWhatCannotBeTuned(t *testing.T) {
 		}
 		if _, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m)}); err == nil {
 			t.Errorf("%s: a closed model is tuned", name)
+		}
+	}
+}
+
+// A file of timings keeps models from being measured again, whatever their names; one that is damaged, or of another machine,
+// is refused or replaced.
+func TestTimings(t *testing.T) {
+	o := spc.CompileOptions{
+		Bytes: openModel(t), Prune: spc.PruneOptions{Sparsity: 0.8, KeepNone: true}, Dims: map[string]int{"T": 8, "batch": 1}, Run: spc.RunOptions{Threads: 1},
+	}
+	file := filepath.Join(t.TempDir(), "timings.json")
+	var first []spc.Layer
+	for i, want := range []int{3, 0} {
+		m, err := spc.Compile(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tuned, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Budget: 2 * time.Second, Timings: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := tuned.Explain().Tuned
+		if told.Measured != want || told.Measured+told.Known != 3 {
+			t.Errorf("compile %d: %d measured, %d known", i, told.Measured, told.Known)
+		}
+		if first == nil {
+			first = tuned.Explain().Layers
+		} else if a, b := fmt.Sprint(first), fmt.Sprint(tuned.Explain().Layers); a != b {
+			t.Errorf("the second compile chose\n%s\nthe first\n%s", b, a)
+		}
+		tuned.Close()
+		m.Close()
+	}
+	if err := spc.CheckTimings(file); err != nil {
+		t.Error(err)
+	}
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := spc.Compile(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for name, c := range map[string]struct{ content, want string }{
+		"damaged":         {string(good[:len(good)/2]), "unexpected end"},
+		"another version": {strings.Replace(string(good), `"version": 1`, `"version": 9`, 1), "timings of version 9, want 1"},
+		"another machine": {strings.Replace(string(good), `"machine": "`, `"machine": "not `, 1), "another machine or build"},
+	} {
+		if err := os.WriteFile(file, []byte(c.content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Timings: file})
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := spc.CheckTimings(file); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: checked as %v", name, err)
+		}
+		tuned, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Timings: file, Anew: true, Budget: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tuned.Close()
+		if err := spc.CheckTimings(file); err != nil {
+			t.Errorf("%s, made anew: %v", name, err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -27,22 +28,34 @@ type Place struct {
 // turns, and are timed node by node.
 type Measurement struct {
 	// Graph has the weights as constants; Layers have the candidates of its uses of weights, in their order.
-	Graph  *ir.Graph
-	Layers []choose.Layer
-	Places []Place
-	Load   func(g *ir.Graph) (backend.Program, error)
-	Until  time.Time // no round of runs begins that would end later
+	Graph   *ir.Graph
+	Layers  []choose.Layer
+	Places  []Place
+	Load    func(g *ir.Graph) (backend.Program, error)
+	Threads int       // that the programs run on
+	Known   *Record   // what need not be measured again; may be nil
+	Until   time.Time // no round of runs begins that would end later
 	// Progress, where it is set, is called with how much of the time has gone.
 	Progress func(done, total int)
 
-	forms    map[*ir.Value][]choose.Candidate // dense first
+	problems []string                         // of the uses of weights
+	forms    map[*ir.Value][]choose.Candidate // of those that are measured, dense first
 	variants []*variant
-	times    map[key][][]float64 // microseconds by place, one for each round, the first of all forms in the same
+	times    map[at][]float64 // microseconds, round by round: those of a form are of the first rounds of dense
+	known    *Timings
 }
 
+// key is a problem in a form.
 type key struct {
+	problem string
+	form    choose.Form
+}
+
+// at is where times are of.
+type at struct {
 	number int // of a use of a weight
 	form   choose.Form
+	place  int
 }
 
 // variant is a program in which each weight has a certain one of its forms.
@@ -71,9 +84,12 @@ func (m *Measurement) Run(ctx context.Context) (t *Timings, err error) {
 			}
 		}
 	}()
-	m.times = map[key][][]float64{}
+	m.times = map[at][]float64{}
 	if err := m.build(); err != nil {
 		return nil, err
+	}
+	if len(m.variants) == 0 {
+		return m.known, nil
 	}
 	slices.SortStableFunc(m.Places, func(a, b Place) int { return cmp.Compare(a.elements(), b.elements()) })
 	measured := 0
@@ -109,24 +125,16 @@ func (p *Place) elements() (n int) {
 	return n
 }
 
-// build makes the variants: all weights dense, and then the k-th best of each.
+// build makes the variants: all weights dense, and then the k-th best of each that is not known.
 func (m *Measurement) build() error {
 	uses := m.Graph.WeightUses()
-	main := map[string]bool{} // nodes that are timed
-	for _, n := range m.Graph.Nodes {
-		main[n.Name] = true
+	m.problems = nil
+	for i := range uses {
+		m.problems = append(m.problems, Problem(&m.Layers[i], &uses[i].Weight, m.Threads))
 	}
+	m.known = &Timings{problems: m.problems, samples: map[key][]sample{}}
 	m.forms = map[*ir.Value][]choose.Candidate{}
-	most := 0
-	for i, u := range uses {
-		if !main[u.Node.Name] || m.Layers[i].Candidates == nil {
-			continue
-		}
-		if _, met := m.forms[u.Value]; !met {
-			m.forms[u.Value] = best(m.Layers[i].Candidates)
-			most = max(most, len(m.forms[u.Value]))
-		}
-	}
+	most := m.find(uses)
 	for k := range most {
 		v := &variant{}
 		g := m.Graph.Clone()
@@ -163,6 +171,50 @@ func (m *Measurement) build() error {
 		m.variants = append(m.variants, v)
 	}
 	return nil
+}
+
+// find finds the forms to measure, and what is known of others. It returns the most forms of a weight.
+func (m *Measurement) find(uses []ir.WeightUse) (most int) {
+	main := map[string]bool{} // nodes that are timed
+	for _, n := range m.Graph.Nodes {
+		main[n.Name] = true
+	}
+	for i, u := range uses {
+		if !main[u.Node.Name] || m.Layers[i].Candidates == nil {
+			continue
+		}
+		forms := best(m.Layers[i].Candidates)
+		if m.recall(i, forms) {
+			m.known.Known++
+			continue
+		}
+		if _, met := m.forms[u.Value]; !met {
+			m.forms[u.Value] = forms
+			most = max(most, len(forms))
+		}
+	}
+	return most
+}
+
+// recall takes what is known of a use of a weight. It reports whether that is something of each form.
+func (m *Measurement) recall(number int, forms []choose.Candidate) bool {
+	if m.Known == nil {
+		return false
+	}
+	list := map[key][]sample{}
+	for _, f := range forms {
+		k := key{m.problems[number], form(&f)}
+		for _, e := range m.Known.of(k.problem, k.form) {
+			s := sample{n: e.N, us: e.Us, noise: e.Noise}
+			s.predicted, _ = m.Layers[number].Us(&f, e.N)
+			list[k] = append(list[k], s)
+		}
+		if list[k] == nil {
+			return false
+		}
+	}
+	maps.Copy(m.known.samples, list)
+	return true
 }
 
 // best lists dense and the forms of a weight that are predicted to be the fastest.
@@ -222,11 +274,8 @@ func (m *Measurement) run(ctx context.Context, v *variant, place int) error {
 		if f.Format == "" || f.Format == choose.Dense && v != m.variants[0] {
 			continue
 		}
-		k := key{i, choose.Form{Format: f.Format, Config: f.Config}}
-		if m.times[k] == nil {
-			m.times[k] = make([][]float64, len(m.Places))
-		}
-		m.times[k][place] = append(m.times[k][place], took[v.nodes[i]])
+		a := at{i, form(&f), place}
+		m.times[a] = append(m.times[a], took[v.nodes[i]])
 	}
 	return nil
 }
@@ -234,17 +283,25 @@ func (m *Measurement) run(ctx context.Context, v *variant, place int) error {
 // hopeless reports whether all forms of a variant take far longer than dense.
 func (m *Measurement) hopeless(v *variant, place int) bool {
 	for i, f := range v.forms {
-		if f.Format != "" && f.Format != choose.Dense && median(m.ratios(key{i, choose.Form{Format: f.Format, Config: f.Config}}, place)) < hopeless {
+		if f.Format != "" && f.Format != choose.Dense && median(m.ratios(at{i, form(&f), place})) < hopeless {
 			return false
 		}
 	}
 	return true
 }
 
+// form is that of a candidate.
+func form(c *choose.Candidate) choose.Form { return choose.Form{Format: c.Format, Config: c.Config} }
+
+// dense are the times of dense where those of another form are.
+func (m *Measurement) dense(a at) []float64 {
+	a.form = form(&m.variants[0].forms[a.number])
+	return m.times[a]
+}
+
 // ratios are the times of a form over those of dense in the same rounds.
-func (m *Measurement) ratios(k key, place int) []float64 {
-	dense := m.times[key{k.number, choose.Form{Format: choose.Dense, Config: m.variants[0].forms[k.number].Config}}][place]
-	out := slices.Clone(m.times[k][place])
+func (m *Measurement) ratios(a at) []float64 {
+	dense, out := m.dense(a), slices.Clone(m.times[a])
 	for r := range out {
 		out[r] /= max(dense[r], 1e-3)
 	}
@@ -254,41 +311,59 @@ func (m *Measurement) ratios(k key, place int) []float64 {
 // leastNoise is the share by which a measurement may always be off.
 const leastNoise = 0.02
 
-// timings are what was measured.
+// timings are what was measured, beside what is known.
 func (m *Measurement) timings() *Timings {
-	t := &Timings{samples: map[key][]sample{}}
-	for k, byPlace := range m.times {
-		l := &m.Layers[k.number]
-		c := &l.Candidates[slices.IndexFunc(l.Candidates, func(c choose.Candidate) bool { return c.Format == k.form.Format && c.Config == k.form.Config })]
-		isDense := k.form.Format == choose.Dense
-		for place, us := range byPlace {
-			if len(us) == 0 {
-				continue
-			}
-			n := m.Places[place].Columns[k.number]
-			s := sample{n: n}
-			s.predicted, _ = l.Us(c, n)
-			ratios := m.ratios(k, place)
-			dense := m.times[key{k.number, choose.Form{Format: choose.Dense, Config: m.variants[0].forms[k.number].Config}}][place]
-			mid := median(ratios)
-			if s.us = median(dense) * mid; !isDense {
-				s.noise = max(leastNoise, (quantile(ratios, 0.75)-quantile(ratios, 0.25))/mid)
-			}
-			t.samples[k] = append(t.samples[k], s)
+	type of struct {
+		key
+		n int
+	}
+	ratios, dense := map[of][]float64{}, map[of][]float64{}
+	for a := range m.times {
+		k := of{key{m.problems[a.number], a.form}, m.Places[a.place].Columns[a.number]}
+		ratios[k] = append(ratios[k], m.ratios(a)...)
+		dense[k] = append(dense[k], m.dense(a)...)
+	}
+	t := m.known
+	for k := range ratios {
+		s := sample{n: k.n, us: median(dense[k])}
+		if k.form.Format != choose.Dense {
+			mid := median(ratios[k])
+			s.us *= mid
+			s.noise = max(leastNoise, (quantile(ratios[k], 0.75)-quantile(ratios[k], 0.25))/mid)
 		}
-		t.Forms++
-		if isDense {
-			t.Products++
+		number := slices.Index(m.problems, k.problem)
+		l := &m.Layers[number]
+		if i := slices.IndexFunc(l.Candidates, func(c choose.Candidate) bool { return c.Format == k.form.Format && c.Config == k.form.Config }); i >= 0 {
+			s.predicted, _ = l.Us(&l.Candidates[i], k.n)
+		}
+		if s.us > 0 {
+			t.samples[k.key] = append(t.samples[k.key], s)
+			t.fresh = append(t.fresh, Entry{k.problem, k.form.String(), k.n, s.us, s.noise})
 		}
 	}
+	for _, f := range m.variants[0].forms {
+		if f.Format != "" {
+			t.Measured++
+		}
+	}
+	t.fresh = sorted(t.fresh)
 	return t
 }
 
 // Timings are what the nodes of weights took.
 type Timings struct {
-	Products, Forms int // that were measured: uses of weights, and forms of all of them
-	samples         map[key][]sample
+	Measured, Known int // uses of weights that were measured, and of which all forms were known
+
+	problems []string
+	samples  map[key][]sample
+	fresh    []Entry
 }
+
+// Fresh is what was measured, for a record.
+func (t *Timings) Fresh() []Entry { return t.fresh }
+
+// Problems are those of the uses of weights.
+func (t *Timings) Problems() []string { return t.problems }
 
 // sample is what a node took for n columns.
 type sample struct {
@@ -301,14 +376,14 @@ type sample struct {
 func (t *Timings) Of(number int, f choose.Form, n int, predicted float64) choose.Timing {
 	var at *sample
 	nearest := math.Inf(1)
-	for i := range t.samples[key{number, f}] {
-		s := &t.samples[key{number, f}][i]
-		if d := math.Abs(math.Log(float64(max(1, s.n)) / float64(max(1, n)))); d < nearest {
+	for i := range t.samples[key{t.problems[number], f}] {
+		s := &t.samples[key{t.problems[number], f}][i]
+		if d := math.Abs(math.Log(float64(s.n) / float64(max(1, n)))); d < nearest && (s.n == n || s.predicted > 0) {
 			nearest, at = d, s
 		}
 	}
 	switch {
-	case at == nil || at.n != n && !(at.predicted > 0):
+	case at == nil:
 		return choose.Timing{}
 	case at.n == n:
 		return choose.Timing{Us: at.us, Noise: at.noise}

@@ -1,10 +1,12 @@
 package tune
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,14 +23,16 @@ import (
 
 // two products, of weights of which a quarter of each row is not zero.
 func two(t *testing.T) *ir.Graph {
-	w := strings.TrimSuffix(strings.Repeat(strings.Repeat("1.0, ", 64)+strings.Repeat("0.0, ", 3*64), 16), ", ")
+	w := func(columns int) string {
+		return strings.TrimSuffix(strings.Repeat(strings.Repeat("1.0, ", columns)+strings.Repeat("0.0, ", 3*columns), 16), ", ")
+	}
 	return graphtest.Parse(t, fmt.Sprintf(`graph "g"(%%x: f32[n,64]) {
   %%a: f32[64,64] = const {%s}
-  %%b: f32[64,64] = const {%s}
+  %%b: f32[64,48] = const {%s}
   %%h: f32[n,64] = MatMul "first" (%%x, %%a)
-  %%y: f32[n,64] = MatMul "second" (%%h, %%b)
+  %%y: f32[n,48] = MatMul "second" (%%h, %%b)
   return %%y
-}`, w, w))
+}`, w(64), w(48)))
 }
 
 // fake is a program whose nodes take what a table says by the formats of their weights, and which sleeps as long as all of
@@ -110,7 +114,7 @@ func TestFormsAreMeasuredInPlace(t *testing.T) {
 	}{
 		{0, choose.Form{Format: choose.Dense}, 4, 40}, {0, choose.Form{Format: choose.Dense}, 64, 640},
 		{0, choose.Form{Format: "ell", Config: config}, 4, 20}, {0, choose.Form{Format: "ell", Config: config}, 64, 320},
-		{1, choose.Form{Format: "ell", Config: config}, 64, 640}, {2, choose.Form{Format: choose.Dense}, 4, 0}, {0, choose.Form{Format: "ell", Config: "9x9"}, 4, 0},
+		{1, choose.Form{Format: "ell", Config: config}, 64, 640}, {0, choose.Form{Format: "ell", Config: "9x9"}, 4, 0},
 	} {
 		if got := timings.Of(c.number, c.form, c.n, 1); math.Abs(got.Us-c.us) > 1e-6 || (got.Noise > 0) != (c.us > 0 && c.form.Format != choose.Dense) {
 			t.Errorf("use %d in %v for %d columns: %+v, want %v us", c.number, c.form, c.n, got, c.us)
@@ -126,28 +130,34 @@ func TestFormsAreMeasuredInPlace(t *testing.T) {
 			}
 		}
 	}
-	if timings.Products != 2 || timings.Forms < 4 {
-		t.Errorf("%d products in %d forms", timings.Products, timings.Forms)
+	if timings.Measured != 2 || timings.Known != 0 || len(timings.Fresh()) < 8 {
+		t.Errorf("%d measured, %d known, %d entries", timings.Measured, timings.Known, len(timings.Fresh()))
 	}
 }
 
 // What takes far longer than dense is not measured again, errors end it, and too little time is one.
 func TestMeasuringEnds(t *testing.T) {
-	runs := map[string]int{}
+	runs, loads := map[bool]int{}, 0
 	m, open := measurement(t, func(node, format string, n int) time.Duration {
+		dense := format == choose.Dense
 		if node == "first" && n == 4 {
-			runs[format]++
+			runs[dense]++
 		}
-		if format == "ell" {
+		if !dense {
 			return 100 * time.Microsecond
 		}
 		return time.Microsecond
 	})
+	load := m.Load
+	m.Load = func(g *ir.Graph) (backend.Program, error) {
+		loads++
+		return load(g)
+	}
 	if _, err := m.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if runs["ell"] >= runs[choose.Dense] || runs["ell"] == 0 {
-		t.Errorf("ell, which is hopeless, ran %d times, dense %d", runs["ell"], runs[choose.Dense])
+	if warm := 2; runs[true] != warm+mostRounds || runs[false] != (loads-1)*(warm+leastRounds) {
+		t.Errorf("dense ran %d times, %d hopeless programs %d times", runs[true], loads-1, runs[false])
 	}
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
@@ -239,5 +249,104 @@ func TestQuantiles(t *testing.T) {
 		if got := quantile(c.v, c.q); got != c.want {
 			t.Errorf("%v of %v is %v, want %v", c.q, c.v, got, c.want)
 		}
+	}
+}
+
+// What a record knows is not measured again; what it lacks is.
+func TestWhatIsKnownIsNotMeasured(t *testing.T) {
+	took := func(_, format string, n int) time.Duration { return time.Duration(n*len(format)) * time.Microsecond }
+	m, _ := measurement(t, took)
+	first, err := m.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := &Record{Version: RecordVersion, Machine: "here", Entries: first.Fresh()}
+	var file bytes.Buffer
+	if err := known.Write(&file); err != nil {
+		t.Fatal(err)
+	}
+	if known, err = ReadRecord(file.Bytes(), "here"); err != nil {
+		t.Fatal(err)
+	}
+	again, _ := measurement(t, took)
+	again.Known, again.Load = known, func(*ir.Graph) (backend.Program, error) { return nil, errors.New("loaded") }
+	second, err := again.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second.Measured != 0 || second.Known != 2 || second.Fresh() != nil {
+		t.Errorf("%d measured, %d known, fresh %v", second.Measured, second.Known, second.Fresh())
+	}
+	for number := range m.Layers {
+		for i := range m.Layers[number].Candidates {
+			f := form(&m.Layers[number].Candidates[i])
+			for _, n := range []int{4, 50, 64} {
+				if a, b := first.Of(number, f, n, 7), second.Of(number, f, n, 7); a != b {
+					t.Errorf("use %d in %v for %d columns: %v, and from the record %v", number, f, n, a, b)
+				}
+			}
+		}
+	}
+	less, _ := measurement(t, took)
+	less.Known = &Record{Entries: slices.DeleteFunc(slices.Clone(known.Entries), func(e Entry) bool { return e.Problem == m.problems[1] && e.Form != choose.Dense })}
+	third, err := less.Run(t.Context())
+	if err != nil || third.Measured != 1 || third.Known != 1 {
+		t.Errorf("%+v, %v", third, err)
+	}
+}
+
+func TestRecords(t *testing.T) {
+	entry := Entry{"p", "ell", 4, 2, 0.1}
+	verdict := Program{"k", Verdict{[][]float64{{1}, {2}}, 1}}
+	valid := Record{RecordVersion, "here", []Entry{entry}, []Program{verdict}}
+	write := func(r Record) []byte {
+		var b bytes.Buffer
+		if err := r.Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	if r, err := ReadRecord(write(valid), "here"); err != nil || fmt.Sprint(*r) != fmt.Sprint(valid) {
+		t.Errorf("%v, %v", r, err)
+	}
+	for name, c := range map[string]struct {
+		edit func(r *Record)
+		want error
+	}{
+		"another version":  {func(r *Record) { r.Version++ }, ir.ErrVersion},
+		"another machine":  {func(r *Record) { r.Machine = "there" }, ErrElsewhere},
+		"no time":          {func(r *Record) { r.Entries = []Entry{{"p", "ell", 4, 0, 0}} }, ir.ErrCorrupt},
+		"negative noise":   {func(r *Record) { r.Entries = []Entry{{"p", "ell", 4, 1, -1}} }, ir.ErrCorrupt},
+		"no columns":       {func(r *Record) { r.Entries = []Entry{{"p", "ell", 0, 1, 0}} }, ir.ErrCorrupt},
+		"no problem":       {func(r *Record) { r.Entries = []Entry{{"", "ell", 4, 1, 0}} }, ir.ErrCorrupt},
+		"no such program":  {func(r *Record) { r.Programs = []Program{{"k", Verdict{[][]float64{{1}}, 1}}} }, ir.ErrCorrupt},
+		"no program":       {func(r *Record) { r.Programs = []Program{{"k", Verdict{}}} }, ir.ErrCorrupt},
+		"uneven places":    {func(r *Record) { r.Programs = []Program{{"k", Verdict{[][]float64{{1}, {1, 2}}, 0}}} }, ir.ErrCorrupt},
+		"a negative time":  {func(r *Record) { r.Programs = []Program{{"k", Verdict{[][]float64{{-1}}, 0}}} }, ir.ErrCorrupt},
+		"a negative index": {func(r *Record) { r.Programs = []Program{{"k", Verdict{[][]float64{{1}}, -1}}} }, ir.ErrCorrupt},
+	} {
+		r := valid
+		c.edit(&r)
+		if _, err := ReadRecord(write(r), "here"); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, text := range []string{"", "{", "[]", `{"version": "1"}`, `{"version": 1, "machine": "here", "entries": 3}`} {
+		if _, err := ReadRecord([]byte(text), "here"); !errors.Is(err, ir.ErrCorrupt) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	// Of two that know the same the later counts, and of too many the last are left.
+	r := valid
+	r.Add(&Record{Entries: []Entry{{"p", "ell", 4, 3, 0.2}, {"q", "ell", 4, 1, 0}}})
+	if want := []Entry{{"p", "ell", 4, 3, 0.2}, {"q", "ell", 4, 1, 0}}; !slices.Equal(r.Entries, want) || len(r.Programs) != 1 {
+		t.Errorf("%v", r)
+	}
+	var many []Entry
+	for i := range mostEntries {
+		many = append(many, Entry{"m", "ell", i + 1, 1, 0})
+	}
+	if r.Add(&Record{Entries: many}); len(r.Entries) != mostEntries || r.Entries[0].Problem != "m" {
+		t.Errorf("%d entries, the first %v", len(r.Entries), r.Entries[0])
 	}
 }

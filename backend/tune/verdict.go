@@ -14,8 +14,8 @@ import (
 
 // Verdict is what whole programs took, in turns. Of two that take as long the earlier one wins.
 type Verdict struct {
-	Ms   [][]float64 // medians, by program and place
-	Best int         // of the programs
+	Ms   [][]float64 `json:"ms"`   // medians, by program and place
+	Best int         `json:"best"` // of the programs
 }
 
 // slack is how much longer than the first a program may take at some place: less is not told from nothing.

@@ -18,6 +18,7 @@ var flagOf = map[option.Name]string{
 	option.Format:           "format",
 	option.OneFormat:        "one-format",
 	option.Tune:             "tune",
+	option.Timings:          "timings",
 	option.Sparsity:         "sparsity",
 	option.Pattern:          "pattern",
 	option.Layers:           "layer",

@@ -8,7 +8,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -151,9 +150,9 @@ func collectEarly() {
 // compileFlags are the flags of compile.
 type compileFlags struct {
 	makeFlags
+	measureFlags
 	out    string
 	tune   bool
-	budget time.Duration
 	asJSON bool
 }
 
@@ -187,7 +186,7 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 	targets := names(spc.Targets())
 	choiceVar(fs, &f.o.Format, "format", "auto", spc.ParseFormat, "the storage format: "+strings.Join(formats(), ", "))
 	fs.BoolVar(&f.tune, "tune", false, "choose formats by what they take on this machine, see spc tune")
-	budgetFlag(fs, &f.budget)
+	f.measureFlags.add(c)
 	fs.BoolVar(&f.o.OneFormat, "one-format", false, "keep no weight in two formats, one for few columns and one for many")
 	choiceVar(fs, &f.o.Target, "target", "cpu", spc.ParseTarget, "the device that formats are chosen for: "+strings.Join(targets, ", ")+";\nGPUs are taken to compute in 16-bit floats")
 	fs.StringVar(&f.o.Debug.StopAfter, "stop-after", "", "the last `PASS` that runs; without -o the graph is printed")
@@ -198,7 +197,6 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 	jsonFlag(fs, &f.asJSON)
 	complete(c, "output", files(0, "spx"))
 	complete(c, "format", values(formats()...))
-	complete(c, "tune-budget", cobra.NoFileCompletions)
 	complete(c, "target", values(targets...))
 	complete(c, "stop-after", values(passes.Names()...))
 	complete(c, "disable", values(passes.Names()...))
@@ -225,7 +223,7 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 	if f.tune && f.o.Target != "" && f.o.Target != spc.CPU {
 		return fmt.Errorf("--tune measures this machine's CPU, but --target is %s", f.o.Target)
 	}
-	files := outputs{model: f.out, masks: f.masks, cache: f.data.cache}
+	files := outputs{model: f.out, masks: f.masks, cache: f.data.cache, timings: f.timings}
 	if err := files.check(); err != nil {
 		return err
 	}
@@ -239,7 +237,11 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer done()
+	var measure spc.TuneOptions
 	if f.tune {
+		if measure, err = f.measureFlags.options(c); err != nil {
+			return err
+		}
 		p.Then(spc.TuneStages(f.budget)...)
 	}
 	if !prints {
@@ -251,7 +253,7 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 	}
 	defer m.Close()
 	if f.tune {
-		if m, err = tuneModel(c, p, m, f.budget); err != nil {
+		if m, err = tuneModel(c, p, m, measure); err != nil {
 			return fmt.Errorf("%s: %w", f.o.Model, err)
 		}
 		defer m.Close()

@@ -14,18 +14,18 @@ import (
 
 // outputs are the files that a compilation writes; empty paths stand for none.
 type outputs struct {
-	model, masks, cache string
+	model, masks, cache, timings string
 }
 
 // check refuses, before the work begins, a file that cannot be written, one that has been
 // read, and two in the same place. One that is read later does not open then.
 func (o *outputs) check() error {
-	for _, f := range []struct{ flag, path string }{{"-o", o.model}, {"--masks", o.masks}, {"--calib-cache", o.cache}} {
+	for _, f := range []struct{ flag, path string }{{"-o", o.model}, {"--masks", o.masks}, {"--calib-cache", o.cache}, {"--timings", o.timings}} {
 		if f.path == "" {
 			continue
 		}
-		if info, err := os.Stat(f.path); err == nil && f.flag == "--calib-cache" && !pipedOut(f.path) {
-			if err := claims.Read(f.path, info); err != nil { // it is not written then
+		if info, err := os.Stat(f.path); err == nil && (f.path == o.cache || f.path == o.timings) && !pipedOut(f.path) {
+			if err := claims.Read(f.path, info); err != nil { // it is not written then, or with what it had
 				return err
 			}
 			continue

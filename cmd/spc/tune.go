@@ -3,13 +3,15 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"spc"
 	"spc/data"
+	"spc/internal/atomicfile"
 	"spc/ir/tensor"
 )
 
@@ -28,15 +30,61 @@ func parseBudget(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// budgetFlag adds --tune-budget.
-func budgetFlag(fs *pflag.FlagSet, to *time.Duration) {
-	choiceVar(fs, to, "tune-budget", "60s", parseBudget, "how long measuring formats takes at most, such as 60s or 5m")
+// measureFlags say how formats are measured.
+type measureFlags struct {
+	budget  time.Duration
+	timings string
+}
+
+// add adds the flags.
+func (f *measureFlags) add(c *cobra.Command) {
+	fs := c.Flags()
+	choiceVar(fs, &f.budget, "tune-budget", "60s", parseBudget, "how long measuring formats takes at most, such as 60s or 5m")
+	fs.StringVar(&f.timings, "timings", "", "a `FILE` of what was measured on this machine, which is not measured again: by\ndefault one in the user's folder of caches")
+	complete(c, "tune-budget", cobra.NoFileCompletions)
+	complete(c, "timings", files(0, "json"))
+}
+
+// options are those of tuning: a file that is named has to be of this machine and build, the one by default is replaced where it is
+// not.
+func (f *measureFlags) options(c *cobra.Command) (spc.TuneOptions, error) {
+	o := spc.TuneOptions{Budget: f.budget, Timings: f.timings}
+	if f.timings != "" {
+		return o, checkTimings(f.timings)
+	}
+	folder, err := os.UserCacheDir()
+	if err == nil {
+		folder = filepath.Join(folder, "spc")
+		err = os.MkdirAll(folder, 0o777)
+	}
+	if err != nil {
+		warn(c, fmt.Sprintf("what is measured is not kept, there is no folder for it: %v", err))
+		return o, nil
+	}
+	o.Timings = filepath.Join(folder, "timings.json")
+	if err := spc.CheckTimings(o.Timings); err != nil {
+		warn(c, fmt.Sprintf("%s is made anew: %v", o.Timings, err))
+		o.Anew = true
+	}
+	return o, nil
+}
+
+// checkTimings refuses, before the work begins, a file that holds no timings of this machine, or that cannot be written.
+func checkTimings(path string) error {
+	err := spc.CheckTimings(path)
+	if err == nil {
+		err = atomicfile.Check(path)
+	}
+	if err != nil {
+		return fmt.Errorf("--timings %s: %w", path, err)
+	}
+	return nil
 }
 
 // tuneFlags are the flags of tune.
 type tuneFlags struct {
+	measureFlags
 	out     string
-	budget  time.Duration
 	threads int
 	asJSON  bool
 	all     detail
@@ -60,14 +108,13 @@ and wherever the others are slower. spc compile --tune does the same when it com
 	}
 	fs := c.Flags()
 	fs.StringVarP(&f.out, "output", "o", "", "the .spx `FILE` to write")
-	budgetFlag(fs, &f.budget)
+	f.measureFlags.add(c)
 	fs.IntVar(&f.threads, "threads", 0, "threads to run on; 0: one for each physical core")
 	f.all.add(fs)
 	quietFlag(fs)
 	jsonFlag(fs, &f.asJSON)
 	complete(c, "output", files(0, "spx"))
 	complete(c, "threads", cobra.NoFileCompletions)
-	complete(c, "tune-budget", cobra.NoFileCompletions)
 	if err := c.MarkFlagRequired("output"); err != nil {
 		panic(err)
 	}
@@ -82,8 +129,12 @@ func (f *tuneFlags) run(c *cobra.Command, args []string) error {
 	} else if !is {
 		return fmt.Errorf("%s is not compiled, want an .spx file; spc compile --tune tunes what it compiles", args[0])
 	}
-	files := outputs{model: f.out}
+	files := outputs{model: f.out, timings: f.timings}
 	if err := files.check(); err != nil {
+		return err
+	}
+	o, err := f.options(c)
+	if err != nil {
 		return err
 	}
 	p := newProgress(c)
@@ -94,7 +145,7 @@ func (f *tuneFlags) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer m.Close()
-	tuned, err := tuneModel(c, p, m, f.budget)
+	tuned, err := tuneModel(c, p, m, o)
 	if err != nil {
 		return fmt.Errorf("%s: %w", args[0], err)
 	}
@@ -110,22 +161,21 @@ func (f *tuneFlags) run(c *cobra.Command, args []string) error {
 }
 
 // tuneModel tunes a model on random inputs.
-func tuneModel(c *cobra.Command, p *progress, m *spc.Model, budget time.Duration) (*spc.Model, error) {
+func tuneModel(c *cobra.Command, p *progress, m *spc.Model, o spc.TuneOptions) (*spc.Model, error) {
 	ports := m.Inputs()
-	return m.Tune(c.Context(), spc.TuneOptions{
-		Budget: budget, Progress: p.At,
-		Inputs: func(shapes map[string][]int) (map[string]*tensor.Tensor, error) {
-			in := map[string]*tensor.Tensor{}
-			for _, port := range ports {
-				t, err := data.Random{Seed: 1}.Tensor(port.Name, port.DType, shapes[port.Name], port.Bound)
-				if err != nil {
-					return nil, err
-				}
-				in[port.Name] = t
+	o.Progress = p.At
+	o.Inputs = func(shapes map[string][]int) (map[string]*tensor.Tensor, error) {
+		in := map[string]*tensor.Tensor{}
+		for _, port := range ports {
+			t, err := data.Random{Seed: 1}.Tensor(port.Name, port.DType, shapes[port.Name], port.Bound)
+			if err != nil {
+				return nil, err
 			}
-			return in, nil
-		},
-	})
+			in[port.Name] = t
+		}
+		return in, nil
+	}
+	return m.Tune(c.Context(), o)
 }
 
 // printTuned says what tuning measured, and what came of it.
@@ -134,7 +184,11 @@ func printTuned(w io.Writer, r *spc.Report) {
 	if t == nil {
 		return
 	}
-	fmt.Fprintf(w, "tuned     %s in %s in %.1f s, %s\n", plural(t.Products, "product"), plural(t.Forms, "form"), t.Seconds, plural(t.Threads, "thread"))
+	known := ""
+	if t.Known > 0 {
+		known = fmt.Sprintf(", %d known from before", t.Known)
+	}
+	fmt.Fprintf(w, "tuned     %s measured%s, in %.1f s, %s\n", plural(t.Measured, "product"), known, t.Seconds, plural(t.Threads, "thread"))
 	best := map[string]func(p *spc.TunedPlace) float64{
 		"dense":     func(p *spc.TunedPlace) float64 { return p.DenseMs },
 		"predicted": func(p *spc.TunedPlace) float64 { return p.PredictedMs },

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ func tunedReport(t *testing.T, text string) spc.Report {
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Tuned == nil || r.Tuned.Products == 0 || len(r.Tuned.Places) == 0 {
+	if r.Tuned == nil || r.Tuned.Measured+r.Tuned.Known == 0 || len(r.Tuned.Places) == 0 {
 		t.Fatalf("tuned %+v", r.Tuned)
 	}
 	return r
@@ -26,6 +27,7 @@ func tunedReport(t *testing.T, text string) spc.Report {
 // compile --tune and tune write models whose formats were measured, and say what was.
 func TestTune(t *testing.T) {
 	workspace(t)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	r := tunedReport(t, ok(t, "compile", "model.onnx", "-o", "tuned.spx", "--sparsity", "0.8", "--tune", "--tune-budget", "2s", "--json", "--quiet"))
 	if !slices.Contains(r.Options.Command, "--tune") {
 		t.Errorf("made by %q", r.Options.Command)
@@ -41,16 +43,17 @@ func TestTune(t *testing.T) {
 	if measured < len(r.Layers) {
 		t.Errorf("%d candidates were measured", measured)
 	}
-	text := ok(t, "inspect", "tuned.spx", "--layer", "*")
-	if !strings.Contains(text, "measured") {
-		t.Errorf("no measured times in\n%s", text)
+	for _, args := range [][]string{{"inspect", "tuned.spx", "--layer", "*"}, {"inspect", "tuned.spx"}} {
+		if text := ok(t, args...); !strings.Contains(text, "measured") {
+			t.Errorf("spc %q: nothing of what was measured in\n%s", args, text)
+		}
 	}
 	ok(t, "compile", "model.onnx", "-o", "plain.spx", "--sparsity", "0.8", "--quiet")
 	before, err := os.ReadFile("plain.spx")
 	if err != nil {
 		t.Fatal(err)
 	}
-	text = ok(t, "tune", "plain.spx", "-o", "again.spx", "--threads", "1", "--tune-budget", "2s", "--quiet")
+	text := ok(t, "tune", "plain.spx", "-o", "again.spx", "--threads", "1", "--tune-budget", "2s", "--quiet")
 	for _, want := range []string{"tuned     ", "1 thread", "kept      the "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -60,15 +63,40 @@ func TestTune(t *testing.T) {
 	if after, err := os.ReadFile("plain.spx"); err != nil || string(after) != string(before) {
 		t.Errorf("the model that was tuned changed: %v", err)
 	}
-	tunedReport(t, ok(t, "tune", "again.spx", "-o", "twice.spx", "--tune-budget", "2s", "--json", "--quiet"))
+	// Nothing is measured again, be it that the model or a file has what was.
+	for _, args := range [][]string{{"tune", "again.spx", "--threads", "1"}, {"tune", "again.spx", "--threads", "1", "--timings", "new.json"}, {"tune", "plain.spx", "--threads", "1"}} {
+		r := tunedReport(t, ok(t, append(args, "-o", "twice.spx", "--tune-budget", "2s", "--json", "--quiet")...))
+		if r.Tuned.Measured != 0 || r.Tuned.Known == 0 {
+			t.Errorf("spc %q: %d measured, %d known", args, r.Tuned.Measured, r.Tuned.Known)
+		}
+	}
+	// A file by default that is damaged is made anew, and that is told.
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(cache, "spc", "timings.json"), []byte("{"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	got := spcRun("tune", "plain.spx", "-o", "last.spx", "--threads", "1", "--tune-budget", "2s", "--json", "--quiet")
+	if lines := strings.Split(got.errors, "\n"); got.status != 0 || len(lines) != 2 || !strings.Contains(lines[0], "timings.json is made anew: unexpected end") {
+		t.Errorf("status %d, errors %q", got.status, got.errors)
+	}
+	if r := tunedReport(t, got.out); r.Tuned.Measured == 0 {
+		t.Errorf("%+v", r.Tuned)
+	}
 }
 
 func TestTuneRefusals(t *testing.T) {
 	workspace(t)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	if r := spcRun("compile", "model.onnx", "-o", "ell.spx", "--sparsity", "0.8", "--format", "ell", "--quiet"); r.status != 0 {
 		t.Fatal(r.errors)
 	}
 	ok(t, "compile", "model.onnx", "-o", "gpu.spx", "--sparsity", "0.8", "--target", "cuda", "--quiet")
+	if err := os.WriteFile("bad.json", []byte(`{"version": 7}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
 	before := listing(t, ".")
 	for _, c := range []struct {
 		args []string
@@ -81,6 +109,12 @@ func TestTuneRefusals(t *testing.T) {
 		{[]string{"tune", "gpu.spx", "-o", "x.spx", "--quiet"}, "gpu.spx: --tune: formats were chosen for cuda, want a model for cpu"},
 		{[]string{"tune", "ell.spx", "-o", "x.spx", "--tune-budget", "soon"}, "--tune-budget"},
 		{[]string{"tune", "ell.spx", "-o", "x.spx", "--tune-budget", "-1s"}, "want a time such as 60s or 5m"},
+		{[]string{"tune", "ell.spx", "-o", "x.spx", "--timings", "bad.json"}, "--timings bad.json: timings of version 7, want 1"},
+		{[]string{"compile", "model.onnx", "-o", "x.spx", "--tune", "--timings", "bad.json"}, "--timings bad.json: timings of version 7, want 1"},
+		{[]string{"tune", "ell.spx", "-o", "x.spx", "--timings", "x.spx"}, "--timings x.spx is also the file of -o x.spx"},
+		{[]string{"tune", "ell.spx", "-o", "x.spx", "--timings", "no/such/folder.json"}, "no such file"},
+		{[]string{"tune", "ell.spx", "-o", "bad.json", "--timings", "bad.json"}, "--timings bad.json: "},
+		{[]string{"compile", "model.onnx", "-o", "x.spx", "--timings", "t.json"}, "--timings needs --tune, too"},
 		{[]string{"compile", "model.onnx", "-o", "x.spx", "--tune-budget", "5s"}, "--tune-budget needs --tune, too"},
 		{[]string{"compile", "model.onnx", "-o", "x.spx", "--tune", "--format", "ell"}, "--tune and --format exclude each other"},
 		{[]string{"compile", "model.onnx", "--tune", "--stop-after", "fold"}, "exclude each other"},

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -102,6 +103,21 @@ func Again(path string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.written = slices.DeleteFunc(l.written, func(p place) bool { return p.file != nil && os.SameFile(p.file, info) })
+}
+
+// Update says that the file at path, which this command has read, is to be written anew, with more than it had.
+func Update(path string) {
+	l := current.Load()
+	if l == nil {
+		return
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return // there is none
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.read, func(_ string, read fs.FileInfo) bool { return os.SameFile(read, info) })
 }
 
 // Replace is asked right before a file is written to path: an error where what is there

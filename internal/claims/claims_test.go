@@ -43,6 +43,24 @@ func TestWhatWasWrittenMayBeWrittenAgain(t *testing.T) {
 	refused(t, Replace("b"), "b is a file that this command reads, want another")
 }
 
+// What a command has read it may write anew where it says so, but not where that is another output.
+func TestWhatWasReadMayBeUpdated(t *testing.T) {
+	t.Chdir(t.TempDir())
+	defer Begin()()
+	file(t, "a")
+	file(t, "b")
+	accepted(t, opened(t, "a"))
+	accepted(t, opened(t, "b"))
+	refused(t, Replace("a"), "a is a file that this command reads, want another")
+	Update("./a")
+	Update("missing")
+	accepted(t, Replace("a"))
+	refused(t, Replace("b"), "b is a file that this command reads, want another")
+	Written("a")
+	Update("a")
+	refused(t, Replace("a"), "a is also the file of a")
+}
+
 func refused(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

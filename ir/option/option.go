@@ -25,6 +25,7 @@ const (
 
 	OneFormat Name = "OneFormat"
 	Tune      Name = "Model.Tune"
+	Timings   Name = "TuneOptions.Timings"
 
 	Sparsity    Name = "Prune.Sparsity"
 	Pattern     Name = "Prune.Pattern"

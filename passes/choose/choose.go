@@ -146,7 +146,7 @@ func (l *Layer) Check() error {
 		if n := len(c.PointsUs); c.PointsUs != nil && (n == 0 || n != len(l.Points)) || c.PointsUs == nil && len(l.Points) > 0 {
 			return fmt.Errorf("%v has %d times for %d numbers of columns", c.form(), n, len(l.Points))
 		}
-		if least := slices.Min(append([]float64{c.PredictedUs, c.MeasuredUs, c.Work, c.Efficiency}, c.PointsUs...)); least < 0 || c.StoredBytes < 0 {
+		if least := slices.Min(append([]float64{c.PredictedUs, c.MeasuredUs, c.Noise, c.Work, c.Efficiency}, c.PointsUs...)); least < 0 || c.StoredBytes < 0 {
 			return fmt.Errorf("%v has numbers below 0", c.form())
 		}
 	}
