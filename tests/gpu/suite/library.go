@@ -43,7 +43,7 @@ func Library(t *testing.T, d cuda.Driver) {
 				if dt == tensor.F32 && a.act == cuda.GeluTanh {
 					a = acts[1]
 				}
-				p.ep = a.epilogue
+				p.ep, p.narrow = a.epilogue, dt != tensor.F32
 				p.reference()
 				out := dt
 				if i%4 == 0 { // sums, for a kernel to finish
