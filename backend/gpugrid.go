@@ -26,6 +26,39 @@ type GPUGrid struct {
 	Arch    string             `json:"arch"`
 	Launch  float64            `json:"launch_us"` // what any launch takes
 	Kernels map[string]*GPUFit `json:"kernels"`
+	// Libraries are those of NVIDIA, by the names below, for 16-bit floats.
+	Libraries map[string]*GPUFit `json:"libraries,omitempty"`
+}
+
+// The libraries of a grid.
+const (
+	DenseLibrary  = "cuBLASLt"
+	SparseLibrary = "cuSPARSELt" // of 2:4 weights
+)
+
+// LibraryWork is about the work of a library for a product of elements of so many bytes, which has tiles as large as they fit and
+// divides the sums where there are few of them.
+func LibraryWork(library string, m, k, n, size int) GPUWork {
+	const tile, depth, warps = 128, 256, 8
+	w := GPUWork{
+		Unit: TensorCores, Operations: 2 * float64(m) * float64(k) * float64(n), Memory: float64(m * k * size),
+		Blocks: (m + tile - 1) / tile * ((n + tile - 1) / tile) * max(1, k/depth), Warps: warps,
+	}
+	if library == SparseLibrary {
+		w.Unit, w.Memory = SparseTensorCores, w.Memory/2+float64(m*k)/8
+	}
+	w.Cache = w.Memory + float64((k+m)*n*size)
+	return w
+}
+
+// LibraryTime is about how long a library takes for a product of 16-bit floats; ok is false where it was not measured.
+func (r GPURates) LibraryTime(library string, m, k, n, batch int) (seconds float64, ok bool) {
+	if r.Grid == nil || r.Grid.Libraries[library] == nil {
+		return 0, false
+	}
+	g, w := r.Grid, LibraryWork(library, m, k, n*batch, 2)
+	f := g.Libraries[library]
+	return f.time(r, g.Launch, w) * math.Exp(f.residual(r, g.Launch, w)) * 1e-6, true
 }
 
 // GPUFit is what is known of a kernel.
@@ -111,6 +144,9 @@ func (g *GPUGrid) Fit() {
 	g.Launch = launch
 	for _, k := range g.Kernels {
 		k.fit(rates, launch)
+	}
+	for _, l := range g.Libraries {
+		l.fit(rates, launch)
 	}
 }
 

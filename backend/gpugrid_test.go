@@ -185,3 +185,24 @@ func TestGridsInFiles(t *testing.T) {
 		t.Errorf("a grid that is cut off: %v", err)
 	}
 }
+
+// Where a library was measured it is predicted to take what it took, whatever own kernels do.
+func TestLibrariesArePredictedAsMeasured(t *testing.T) {
+	r := backend.RatesOf("sm_90")
+	points := 0
+	for name, f := range r.Grid.Libraries {
+		for _, p := range f.Points {
+			have, ok := r.LibraryTime(name, p.M, p.K, p.N, 1)
+			if !ok || have*1e6 > 1.25*p.Us || have*1e6 < p.Us/1.25 {
+				t.Errorf("%s %d x %d x %d: %.4g us, measured %.4g", name, p.M, p.K, p.N, 1e6*have, p.Us)
+			}
+			points++
+		}
+	}
+	if points < 50 {
+		t.Errorf("%d points", points)
+	}
+	if _, ok := r.WithoutGrid().LibraryTime(backend.DenseLibrary, 64, 64, 64, 1); ok {
+		t.Error("without a grid something is known of a library")
+	}
+}

@@ -131,10 +131,23 @@ func (b *binder) fuse(m, n int, ys [3]int, bias []float32, ep *op.Epilogue, spar
 	return f
 }
 
-// libraryTime is about how long a library takes for a product: it chooses tiles, and divides the
-// sums where there are too few of them.
+// libraryTime is about how long a library takes for a product, as it was measured where it was, else: it chooses tiles, and
+// divides the sums where there are too few of them.
 func libraryTime(r backend.GPURates, dt tensor.DType, m, k, n, batch int, sparse bool) float64 {
+	if dt != tensor.F32 {
+		name := backend.DenseLibrary
+		if sparse {
+			name = backend.SparseLibrary
+		}
+		if t, ok := r.LibraryTime(name, m, k, n, batch); ok {
+			return t
+		}
+	}
 	least := math.Inf(1)
+	if r.Grid != nil { // which says of own kernels alone more than the data sheet
+		r.Launch = r.Grid.Launch * 1e-6
+		r = r.WithoutGrid()
+	}
 	tiles := []backend.GPUTile{{MW: 4, NW: 2, KW: 1, R: 2, C: 16, Depth: 32}, {MW: 4, NW: 1, KW: 1, R: 1, C: 8, Depth: 32}, {MW: 2, NW: 1, KW: 1, R: 1, C: 2, Depth: 32}}
 	if r.Warpgroups { // and clusters: two blocks share what they read
 		tiles = append(tiles, backend.GPUTile{MW: 8, NW: 2, KW: 1, R: 2, C: 16, Depth: 32})

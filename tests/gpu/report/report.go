@@ -139,8 +139,31 @@ func (r *Results) Grid() *backend.GPUGrid {
 			f.Points = append(f.Points, backend.GPUPoint{M: c.M, K: c.K, N: c.N, Density: density, GPUWork: k.Work, Us: us.Median})
 		}
 	}
+	g.Libraries = r.libraries()
 	g.Fit()
 	return g
+}
+
+// libraries are the points of NVIDIA's libraries: of cuBLASLt what its first choice takes, of cuSPARSELt what the best of all does.
+func (r *Results) libraries() map[string]*backend.GPUFit {
+	out := map[string]*backend.GPUFit{}
+	for library, row := range map[string]string{backend.DenseLibrary: "cuBLASLt dense/0", backend.SparseLibrary: "cuSPARSELt/searched"} {
+		for _, c := range r.Kernels {
+			us, ok := c.Us[row]
+			if !ok || c.DType != "f16" {
+				continue
+			}
+			if out[library] == nil {
+				out[library] = &backend.GPUFit{}
+			}
+			f, density := out[library], 1.0
+			if library == backend.SparseLibrary {
+				density = 1 - c.Sparsity
+			}
+			f.Points = append(f.Points, backend.GPUPoint{M: c.M, K: c.K, N: c.N, Density: density, GPUWork: backend.LibraryWork(library, c.M, c.K, c.N, 2), Us: us.Median})
+		}
+	}
+	return out
 }
 
 // Markdown is the tables of all results in a folder, by device.
