@@ -49,7 +49,7 @@ type Tuned struct {
 	CPU      string  `json:"cpu,omitempty"`
 	Threads  int     `json:"threads"`
 	Seconds  float64 `json:"seconds"`
-	Measured int     `json:"measured"` // uses of weights that were measured
+	Measured int     `json:"measured"` // uses of weights with several forms that were measured
 	Known    int     `json:"known"`    // of which all was known from before
 	// Places are the shapes of inputs on which whole programs ran.
 	Places []TunedPlace `json:"places"`
@@ -152,6 +152,9 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 	programs := []program{{"dense", dense, denseLayers}, {"measured", measured, measuredLayers}, {"predicted", predicted, predictedLayers}}
 	if sameForms(measuredLayers, predictedLayers) {
 		programs = programs[:2]
+		if sameForms(measuredLayers, denseLayers) {
+			programs = programs[:1]
+		}
 	}
 	verdict, hints, err := t.judge(ctx, programs, ms.Places, timings)
 	if err != nil {
@@ -160,7 +163,7 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 	kept := programs[verdict.Best]
 	told := &Tuned{CPU: cpu.Model(), Threads: t.threads(), Measured: timings.Measured, Known: timings.Known, Kept: kept.name, Hints: hints}
 	for i := range verdict.Ms[0] {
-		at := TunedPlace{Shapes: map[string][]int{}, DenseMs: verdict.Ms[0][i], MeasuredMs: verdict.Ms[1][i], PredictedMs: verdict.Ms[len(programs)-1][i]}
+		at := TunedPlace{Shapes: map[string][]int{}, DenseMs: verdict.Ms[0][i], MeasuredMs: verdict.Ms[min(1, len(programs)-1)][i], PredictedMs: verdict.Ms[len(programs)-1][i]}
 		for k, v := range m.graph.Inputs {
 			at.Shapes[v.Name] = ms.Places[i].Shapes[k]
 		}

@@ -168,6 +168,28 @@ func TestTuneOtherTypes(t *testing.T) {
 	}
 }
 
+// Where there is nothing to choose nothing is measured.
+func TestTuneDense(t *testing.T) {
+	m, err := spc.Compile(t.Context(), spc.CompileOptions{Bytes: openModel(t), Dims: map[string]int{"T": 8, "batch": 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	tuned, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Budget: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tuned.Close()
+	if told := tuned.Explain().Tuned; told.Measured != 0 || told.Known != 0 || told.Kept != "dense" || len(told.Places) != 1 || told.Places[0].MeasuredMs != told.Places[0].DenseMs {
+		t.Errorf("%+v", told)
+	}
+	for i, l := range tuned.Explain().Layers {
+		if was := m.Explain().Layers[i]; l.Format != was.Format || l.Reason != was.Reason {
+			t.Errorf("%s: %s, was %s", l.Name, l.Reason, was.Reason)
+		}
+	}
+}
+
 func TestWhatCannotBeTuned(t *testing.T) {
 	prune := spc.PruneOptions{Sparsity: 0.8, KeepNone: true}
 	dims := map[string]int{"T": 8, "batch": 1}

@@ -184,6 +184,9 @@ func (m *Measurement) find(uses []ir.WeightUse) (most int) {
 			continue
 		}
 		forms := best(m.Layers[i].Candidates)
+		if len(forms) == 1 {
+			continue // there is nothing to choose
+		}
 		if m.recall(i, forms) {
 			m.known.Known++
 			continue
