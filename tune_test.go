@@ -54,7 +54,7 @@ func TestTune(t *testing.T) {
 	before := fmt.Sprint(m.Explain().Layers)
 	model := m
 	for again := range 2 {
-		tuned, err := model.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Budget: 2 * time.Second})
+		tuned, err := model.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Budget: 30 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestTuneOtherTypes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tuned, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Budget: time.Second})
+		tuned, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Budget: 30 * time.Second})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -175,7 +175,7 @@ func TestTuneDense(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	tuned, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Budget: time.Second})
+	tuned, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Budget: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestTimings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tuned, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Budget: 2 * time.Second, Timings: file})
+		tuned, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Budget: 30 * time.Second, Timings: file})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,7 +282,7 @@ func TestTimings(t *testing.T) {
 		if err := spc.CheckTimings(file); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: checked as %v", name, err)
 		}
-		tuned, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Timings: file, Anew: true, Budget: time.Second})
+		tuned, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Timings: file, Anew: true, Budget: 30 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ func tunedReport(t *testing.T, text string) spc.Report {
 func TestTune(t *testing.T) {
 	workspace(t)
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	r := tunedReport(t, ok(t, "compile", "model.onnx", "-o", "tuned.spx", "--sparsity", "0.8", "--tune", "--tune-budget", "2s", "--json", "--quiet"))
+	r := tunedReport(t, ok(t, "compile", "model.onnx", "-o", "tuned.spx", "--sparsity", "0.8", "--tune", "--tune-budget", "30s", "--json", "--quiet"))
 	if !slices.Contains(r.Options.Command, "--tune") {
 		t.Errorf("made by %q", r.Options.Command)
 	}
@@ -53,7 +53,7 @@ func TestTune(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := ok(t, "tune", "plain.spx", "-o", "again.spx", "--threads", "1", "--tune-budget", "2s", "--quiet")
+	text := ok(t, "tune", "plain.spx", "-o", "again.spx", "--threads", "1", "--tune-budget", "30s", "--quiet")
 	for _, want := range []string{"tuned     ", "1 thread", "kept      the "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -65,7 +65,7 @@ func TestTune(t *testing.T) {
 	}
 	// Nothing is measured again, be it that the model or a file has what was.
 	for _, args := range [][]string{{"tune", "again.spx", "--threads", "1"}, {"tune", "again.spx", "--threads", "1", "--timings", "new.json"}, {"tune", "plain.spx", "--threads", "1"}} {
-		r := tunedReport(t, ok(t, append(args, "-o", "twice.spx", "--tune-budget", "2s", "--json", "--quiet")...))
+		r := tunedReport(t, ok(t, append(args, "-o", "twice.spx", "--tune-budget", "30s", "--json", "--quiet")...))
 		if r.Tuned.Measured != 0 || r.Tuned.Known == 0 {
 			t.Errorf("spc %q: %d measured, %d known", args, r.Tuned.Measured, r.Tuned.Known)
 		}
@@ -78,7 +78,7 @@ func TestTune(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(cache, "spc", "timings.json"), []byte("{"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	got := spcRun("tune", "plain.spx", "-o", "last.spx", "--threads", "1", "--tune-budget", "2s", "--json", "--quiet")
+	got := spcRun("tune", "plain.spx", "-o", "last.spx", "--threads", "1", "--tune-budget", "30s", "--json", "--quiet")
 	if lines := strings.Split(got.errors, "\n"); got.status != 0 || len(lines) != 2 || !strings.Contains(lines[0], "timings.json is made anew: unexpected end") {
 		t.Errorf("status %d, errors %q", got.status, got.errors)
 	}
