@@ -13,7 +13,7 @@ import (
 	"spc/backend"
 	"spc/backend/cpu"
 	"spc/backend/format"
-	"spc/backend/tune"
+	"spc/backend/measure"
 	"spc/internal/atomicfile"
 	"spc/internal/claims"
 	"spc/internal/pace"
@@ -57,7 +57,7 @@ type Tuned struct {
 	// "dense".
 	Kept string `json:"kept"`
 	// Hints are what was measured and known, so that on the same machine the model is not measured again.
-	Hints *tune.Record `json:"hints,omitempty"`
+	Hints *measure.Record `json:"hints,omitempty"`
 }
 
 // TunedPlace is what whole programs took on inputs of some shapes: medians of runs in turns.
@@ -106,8 +106,8 @@ type tuning struct {
 	o       *TuneOptions
 	context passes.Context
 	plain   *ir.Graph // whose weights are constants
-	places  []tune.Place
-	known   *tune.Record // before
+	places  []measure.Place
+	known   *measure.Record // before
 	end     time.Time
 }
 
@@ -134,7 +134,7 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	ms := tune.Measurement{
+	ms := measure.Measurement{
 		Graph: t.plain, Layers: predictedLayers, Places: t.places, Load: t.load, Threads: t.threads(), Known: t.known,
 		Until: time.Now().Add(time.Duration(measuring * float64(time.Until(t.end)))),
 	}
@@ -177,20 +177,20 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 }
 
 // judge finds the program to keep, and what is known in the end.
-func (t *tuning) judge(ctx context.Context, programs []program, places []tune.Place, timings *tune.Timings) (*tune.Verdict, *tune.Record, error) {
+func (t *tuning) judge(ctx context.Context, programs []program, places []measure.Place, timings *measure.Timings) (*measure.Verdict, *measure.Record, error) {
 	graphs, layers := make([]*ir.Graph, len(programs)), make([][]Layer, len(programs))
 	for i, p := range programs {
 		graphs[i], layers[i] = p.graph, p.layers
 	}
-	fresh := &tune.Record{Version: t.known.Version, Machine: t.known.Machine, Entries: timings.Fresh()}
-	key := tune.Key(timings.Problems(), layers, places)
+	fresh := &measure.Record{Version: t.known.Version, Machine: t.known.Machine, Entries: timings.Fresh()}
+	key := measure.Key(timings.Problems(), layers, places)
 	verdict := t.known.Verdict(key)
 	if verdict == nil || len(verdict.Ms) != len(programs) || len(verdict.Ms[0]) > len(places) {
 		var err error
-		if verdict, err = tune.Judge(ctx, graphs, places, t.end, t.load); err != nil {
+		if verdict, err = measure.Judge(ctx, graphs, places, t.end, t.load); err != nil {
 			return nil, nil, err
 		}
-		fresh.Programs = []tune.Program{{Key: key, Verdict: *verdict}}
+		fresh.Programs = []measure.Program{{Key: key, Verdict: *verdict}}
 	}
 	if t.o.Timings != "" && (fresh.Entries != nil || fresh.Programs != nil) {
 		all := *t.known
@@ -211,7 +211,7 @@ func (t *tuning) remember() error {
 	if err != nil {
 		return err
 	}
-	t.known = &tune.Record{Version: tune.RecordVersion, Machine: id}
+	t.known = &measure.Record{Version: measure.RecordVersion, Machine: id}
 	if told := t.report.Tuned; told != nil && told.Hints != nil && told.Hints.Check(id) == nil {
 		t.known.Add(told.Hints)
 	}
@@ -230,7 +230,7 @@ func (t *tuning) remember() error {
 const mostTimings = 64 << 20
 
 // readTimings reads a file of timings, nil where there is none.
-func readTimings(path, id string) (*tune.Record, error) {
+func readTimings(path, id string) (*measure.Record, error) {
 	f, size, err := regular.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -246,7 +246,7 @@ func readTimings(path, id string) (*tune.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tune.ReadRecord(b, id)
+	return measure.ReadRecord(b, id)
 }
 
 // CheckTimings says what is wrong with a file of timings; nil where there is none.
@@ -315,7 +315,7 @@ func (t *tuning) prepare() error {
 		if err != nil {
 			return err
 		}
-		p := tune.Place{Place: at, In: make([]*tensor.Tensor, len(t.graph.Inputs))}
+		p := measure.Place{Place: at, In: make([]*tensor.Tensor, len(t.graph.Inputs))}
 		if err := arrange(t.graph, p.In, in); err != nil {
 			return err
 		}

@@ -272,10 +272,23 @@ func (b *binder) library(lib Library, best float64, w multiplier, o operands, al
 	return true, b.finish(sums, o.y, count, rows, o.ys[0], 1, epilogue)
 }
 
+// beside are the rates by which own kernels are compared with a library: as both were measured, else by the data sheet, since what
+// was measured of the one alone says nothing of the other.
+func (p *program) beside(sparse bool) backend.GPURates {
+	name := backend.DenseLibrary
+	if sparse {
+		name = backend.SparseLibrary
+	}
+	if _, measured := p.rates.LibraryTime(name, 1, 1, 1, 1); measured && p.float != tensor.F32 {
+		return p.rates
+	}
+	return p.rates.WithoutGrid()
+}
+
 // timeWith is about how long a product takes with a library, with what kernels do before it and,
 // unless it is fused, after it.
 func (b *binder) timeWith(rows, cols int, o *operands, fused, sparse bool) float64 {
-	float, rates := b.prog.float, b.prog.rates.WithoutGrid()
+	float, rates := b.prog.float, b.prog.beside(sparse)
 	t := libraryTime(rates, float, rows, cols, o.n, o.batch, sparse)
 	if !fused { // sums are written and read once more, in f32
 		t += rates.Launch + float64(rows*o.n*o.batch*2*tensor.F32.Size())/rates.Cache

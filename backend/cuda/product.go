@@ -178,7 +178,7 @@ func (b *binder) multiply(w *weight, o operands, alpha float32, bias []float32, 
 		if w.sparse {
 			lib = b.prog.sparse
 		}
-		if ok, err := b.library(lib, rates.WithoutGrid().Time(k, o.n, o.batch, size), multiplier{nil, w.matrix, [3]int{w.cols, 1, 0}, w.rows, w.cols}, o, alpha, bias, ep); ok || err != nil {
+		if ok, err := b.library(lib, b.prog.beside(w.sparse).Time(k, o.n, o.batch, size), multiplier{nil, w.matrix, [3]int{w.cols, 1, 0}, w.rows, w.cols}, o, alpha, bias, ep); ok || err != nil {
 			return ok, err
 		}
 	}
@@ -291,7 +291,7 @@ func bindMatMul(b *binder, n *ir.Node) (bool, error) {
 		x: value(n.Inputs[1]), y: value(n.Outputs[0]), n: m, batch: batch,
 		xs: [3]int{m, 1, bb}, ys: [3]int{m, 1, aRows * m},
 	}
-	best := b.prog.rates.Time(&kernel, m, batch, b.prog.float.Size())
+	best := b.prog.beside(false).Time(&kernel, m, batch, b.prog.float.Size())
 	if ok, err := b.library(b.prog.library, best, multiplier{n.Inputs[0], nil, strides, aRows, k}, p, 1, nil, &o.Epilogue); ok || err != nil {
 		return ok, err
 	}

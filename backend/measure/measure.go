@@ -1,4 +1,6 @@
-package tune
+// Package measure finds what the nodes of weights take in some formats, in their places in a network on a CPU, keeps that in records, and
+// compares whole programs. It imports backend and its formats.
+package measure
 
 import (
 	"cmp"
