@@ -56,6 +56,8 @@ type Tuned struct {
 	// Kept is the program that was: "measured", in which each weight has the form that was measured to be the fastest, "predicted" or
 	// "dense".
 	Kept string `json:"kept"`
+	// Why says why nothing was measured, where the budget did not suffice; the program is then the predicted one.
+	Why string `json:"why,omitempty"`
 	// Hints are what was measured and known, so that on the same machine the model is not measured again.
 	Hints *measure.Record `json:"hints,omitempty"`
 }
@@ -142,6 +144,9 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 		ms.Progress = func(done, total int) { o.Progress("tune", done, total) }
 	}
 	timings, err := ms.Run(ctx)
+	if errors.Is(err, measure.ErrBudget) {
+		return t.finish(predicted, predictedLayers, &Tuned{CPU: cpu.Model(), Threads: t.threads(), Kept: "predicted", Why: err.Error()})
+	}
 	if err != nil {
 		return nil, option.Errorf("%v: %v", option.Tune, err)
 	}

@@ -190,6 +190,31 @@ func TestTuneDense(t *testing.T) {
 	}
 }
 
+// Where the time does not suffice formats stay as they are predicted, and the report warns.
+func TestTooLittleTimeToTune(t *testing.T) {
+	m, err := spc.Compile(t.Context(), spc.CompileOptions{
+		Bytes: openModel(t), Prune: spc.PruneOptions{Sparsity: 0.8, KeepNone: true}, Dims: map[string]int{"T": 8, "batch": 1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	tuned, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Budget: time.Nanosecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tuned.Close()
+	r := tuned.Explain()
+	if w := r.Warnings(); len(w) != 1 || !strings.Contains(w[0], "nothing was measured, formats are as predicted: too little time") || r.Tuned.Kept != "predicted" {
+		t.Errorf("%q, %+v", w, r.Tuned)
+	}
+	for i, l := range r.Layers {
+		if was := m.Explain().Layers[i]; l.Format != was.Format || l.Reason != was.Reason || l.Candidates[0].MeasuredUs != 0 {
+			t.Errorf("%s: %s, was %s", l.Name, l.Reason, was.Reason)
+		}
+	}
+}
+
 func TestWhatCannotBeTuned(t *testing.T) {
 	prune := spc.PruneOptions{Sparsity: 0.8, KeepNone: true}
 	dims := map[string]int{"T": 8, "batch": 1}
@@ -201,7 +226,6 @@ func TestWhatCannotBeTuned(t *testing.T) {
 	}{
 		"another target": {spc.CompileOptions{Target: spc.CUDA, Dims: dims}, spc.TuneOptions{}, "want a model for cpu"},
 		"one format":     {spc.CompileOptions{Format: "ell", Dims: dims}, spc.TuneOptions{}, "ell was asked for"},
-		"no time":        {spc.CompileOptions{Dims: dims}, spc.TuneOptions{Budget: time.Nanosecond}, "too little time"},
 		"no inputs": {spc.CompileOptions{Dims: dims}, spc.TuneOptions{Inputs: func(map[string][]int) (map[string]*tensor.Tensor, error) { return nil, broken }},
 			"no inputs"},
 	} {

@@ -42,6 +42,9 @@ func (r *Report) Warnings() []string {
 			warn("nothing was reconstructed: %s", some(blocks))
 		}
 	}
+	if t := r.Tuned; t != nil && t.Why != "" {
+		warn("nothing was measured, formats are as predicted: %s", t.Why)
+	}
 	if text := r.slow(); text != "" {
 		warn("%s", text)
 	}

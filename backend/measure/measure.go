@@ -86,6 +86,7 @@ func (m *Measurement) Run(ctx context.Context) (t *Timings, err error) {
 			}
 		}
 	}()
+	slices.SortStableFunc(m.Places, func(a, b Place) int { return cmp.Compare(a.elements(), b.elements()) })
 	m.times = map[at][]float64{}
 	if err := m.build(); err != nil {
 		return nil, err
@@ -93,7 +94,6 @@ func (m *Measurement) Run(ctx context.Context) (t *Timings, err error) {
 	if len(m.variants) == 0 {
 		return m.known, nil
 	}
-	slices.SortStableFunc(m.Places, func(a, b Place) int { return cmp.Compare(a.elements(), b.elements()) })
 	measured := 0
 	began := time.Now()
 	for i := range m.Places {
@@ -111,7 +111,7 @@ func (m *Measurement) Run(ctx context.Context) (t *Timings, err error) {
 		}
 	}
 	if measured == 0 {
-		return nil, fmt.Errorf("%v do not suffice to run the model %d times in each of %d forms: %w", m.Until.Sub(began).Round(time.Millisecond), leastRounds, len(m.variants), ErrBudget)
+		return nil, fmt.Errorf("%w: %v do not suffice to run the model %d times in each of %d ways", ErrBudget, m.Until.Sub(began).Round(time.Millisecond), leastRounds+2, len(m.variants))
 	}
 	return m.timings(), nil
 }
@@ -201,7 +201,7 @@ func (m *Measurement) find(uses []ir.WeightUse) (most int) {
 	return most
 }
 
-// recall takes what is known of a use of a weight. It reports whether that is something of each form.
+// recall takes what is known of a use of a weight. It reports whether that is all: of each form for the columns of each place.
 func (m *Measurement) recall(number int, forms []choose.Candidate) bool {
 	if m.Known == nil {
 		return false
@@ -209,13 +209,17 @@ func (m *Measurement) recall(number int, forms []choose.Candidate) bool {
 	list := map[key][]sample{}
 	for _, f := range forms {
 		k := key{m.problems[number], form(&f)}
+		columns := map[int]bool{}
 		for _, e := range m.Known.of(k.problem, k.form) {
 			s := sample{n: e.N, us: e.Us, noise: e.Noise}
 			s.predicted, _ = m.Layers[number].Us(&f, e.N)
 			list[k] = append(list[k], s)
+			columns[e.N] = true
 		}
-		if list[k] == nil {
-			return false
+		for _, p := range m.Places {
+			if !columns[p.Columns[number]] {
+				return false
+			}
 		}
 	}
 	maps.Copy(m.known.samples, list)

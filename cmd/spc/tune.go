@@ -154,6 +154,7 @@ func (f *tuneFlags) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	p.close()
+	warnOf(c, tuned.Explain())
 	if f.asJSON {
 		return printReport(c.OutOrStdout(), *tuned.Explain())
 	}
@@ -181,7 +182,7 @@ func tuneModel(c *cobra.Command, p *progress, m *spc.Model, o spc.TuneOptions) (
 // printTuned says what tuning measured, and what came of it.
 func printTuned(w io.Writer, r *spc.Report) {
 	t := r.Tuned
-	if t == nil {
+	if t == nil || t.Why != "" { // which is a warning
 		return
 	}
 	known := ""
