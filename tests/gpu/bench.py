@@ -37,6 +37,8 @@ def log(*args):
 
 
 def message(e):
+    if isinstance(e, subprocess.TimeoutExpired):  # the command names folders of this machine
+        return f"TimeoutExpired: {os.path.basename(e.cmd[0])} {e.cmd[1]} was stopped after {e.timeout:.0f} s"
     return (f"{type(e).__name__}: {e}".splitlines() or [""])[0]
 
 
