@@ -30,6 +30,7 @@ type TuneOptions struct {
 	// Inputs makes inputs of such shapes, by their names. Their values matter where they decide how much is computed.
 	Inputs func(shapes map[string][]int) (map[string]*tensor.Tensor, error)
 	Budget time.Duration // for all of it; 0 for DefaultTuneBudget
+	Forms  int           // of a weight that are measured beside dense; 0 for 4
 	// Timings, where it is set, is a file of what was measured, which is made where there is none: what it has is not measured again, also
 	// of other models. It is an error where it is damaged, or of another machine or build of the program, unless Anew is set, which
 	// replaces it.
@@ -85,10 +86,10 @@ func TuneStages(budget time.Duration) []Stage {
 // whenever another is slower on some of the inputs. The model itself stays as it is.
 func (m *Model) Tune(ctx context.Context, o TuneOptions) (tuned *Model, err error) {
 	if m.report.Options.Target != string(CPU) || m.options.Device != nil {
-		return nil, option.Errorf("%v: formats were chosen for %s, want a model for %s, which is what is measured", option.Tune, m.report.Options.Target, CPU)
+		return nil, option.Errorf("%v %s: what is measured is the CPU, want a model for %s", option.Target, m.report.Options.Target, CPU)
 	}
 	if f := m.report.Options.Format; f != choose.Auto {
-		return nil, option.Errorf("%v: the format %s was asked for, want %s, among which is chosen", option.Tune, f, choose.Auto)
+		return nil, option.Errorf("%v %s: want %s, which leaves a choice", option.Format, f, choose.Auto)
 	}
 	release, err := m.hold()
 	if err != nil {
@@ -137,7 +138,7 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 		return nil, err
 	}
 	ms := measure.Measurement{
-		Graph: t.plain, Layers: predictedLayers, Places: t.places, Load: t.load, Threads: t.threads(), Known: t.known,
+		Graph: t.plain, Layers: predictedLayers, Places: t.places, Load: t.load, Threads: t.threads(), Known: t.known, Most: o.Forms,
 		Until: time.Now().Add(time.Duration(measuring * float64(time.Until(t.end)))),
 	}
 	if o.Progress != nil {
@@ -148,7 +149,7 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 		return t.finish(predicted, predictedLayers, &Tuned{CPU: cpu.Model(), Threads: t.threads(), Kept: "predicted", Why: err.Error()})
 	}
 	if err != nil {
-		return nil, option.Errorf("%v: %v", option.Tune, err)
+		return nil, err
 	}
 	measured, measuredLayers, err := t.choose(timings.Of, choose.Auto)
 	if err != nil {
@@ -327,7 +328,7 @@ func (t *tuning) prepare() error {
 		t.places = append(t.places, p)
 	}
 	if len(t.places) == 0 {
-		return option.Errorf("%v: the shapes of the inputs are not known, want sizes for all of their dimensions", option.Tune)
+		return option.Errorf("%v: those of the inputs are not known, want sizes for all of their dimensions", option.Shapes)
 	}
 	return nil
 }

@@ -224,8 +224,8 @@ func TestWhatCannotBeTuned(t *testing.T) {
 		t    spc.TuneOptions
 		want string
 	}{
-		"another target": {spc.CompileOptions{Target: spc.CUDA, Dims: dims}, spc.TuneOptions{}, "want a model for cpu"},
-		"one format":     {spc.CompileOptions{Format: "ell", Dims: dims}, spc.TuneOptions{}, "ell was asked for"},
+		"another target": {spc.CompileOptions{Target: spc.CUDA, Dims: dims}, spc.TuneOptions{}, "Target cuda: what is measured is the CPU, want a model for cpu"},
+		"one format":     {spc.CompileOptions{Format: "ell", Dims: dims}, spc.TuneOptions{}, "Format ell: want auto"},
 		"no inputs": {spc.CompileOptions{Dims: dims}, spc.TuneOptions{Inputs: func(map[string][]int) (map[string]*tensor.Tensor, error) { return nil, broken }},
 			"no inputs"},
 	} {

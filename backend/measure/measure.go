@@ -35,6 +35,7 @@ type Measurement struct {
 	Places  []Place
 	Load    func(g *ir.Graph) (backend.Program, error)
 	Threads int       // that the programs run on
+	Most    int       // forms of a weight beside dense; 0 for mostForms
 	Known   *Record   // what need not be measured again; may be nil
 	Until   time.Time // no round of runs begins that would end later
 	// Progress, where it is set, is called with how much of the time has gone.
@@ -68,7 +69,7 @@ type variant struct {
 	out   []*tensor.Tensor
 }
 
-// How many forms of a weight are measured beside dense, how many rounds, and up to which multiple of dense's time a form is
+// How many forms of a weight are measured beside dense unless that is said, how many rounds, and up to which multiple of dense's time a form is
 // measured again.
 const (
 	mostForms   = 4
@@ -185,7 +186,7 @@ func (m *Measurement) find(uses []ir.WeightUse) (most int) {
 		if !main[u.Node.Name] || m.Layers[i].Candidates == nil {
 			continue
 		}
-		forms := best(m.Layers[i].Candidates)
+		forms := best(m.Layers[i].Candidates, cmp.Or(m.Most, mostForms))
 		if len(forms) == 1 {
 			continue // there is nothing to choose
 		}
@@ -226,12 +227,12 @@ func (m *Measurement) recall(number int, forms []choose.Candidate) bool {
 	return true
 }
 
-// best lists dense and the forms of a weight that are predicted to be the fastest.
-func best(all []choose.Candidate) []choose.Candidate {
+// best lists dense and so many forms of a weight that are predicted to be the fastest.
+func best(all []choose.Candidate, most int) []choose.Candidate {
 	list := slices.DeleteFunc(slices.Clone(all), func(c choose.Candidate) bool { return c.Format == choose.Dense || c.Format == choose.PairFormat })
 	slices.SortStableFunc(list, func(a, b choose.Candidate) int { return cmp.Compare(a.PredictedUs, b.PredictedUs) })
 	dense := slices.IndexFunc(all, func(c choose.Candidate) bool { return c.Format == choose.Dense })
-	return append([]choose.Candidate{all[dense]}, list[:min(len(list), mostForms)]...)
+	return append([]choose.Candidate{all[dense]}, list[:min(len(list), most)]...)
 }
 
 // measure runs the variants in turns at a place. It reports false where there is no time for that.

@@ -17,7 +17,6 @@ var flagOf = map[option.Name]string{
 	option.Target:           "target",
 	option.Format:           "format",
 	option.OneFormat:        "one-format",
-	option.Tune:             "tune",
 	option.Timings:          "timings",
 	option.Sparsity:         "sparsity",
 	option.Pattern:          "pattern",

@@ -24,7 +24,6 @@ const (
 	Format Name = "Format"
 
 	OneFormat Name = "OneFormat"
-	Tune      Name = "Model.Tune"
 	Timings   Name = "TuneOptions.Timings"
 
 	Sparsity    Name = "Prune.Sparsity"

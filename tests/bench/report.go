@@ -76,6 +76,9 @@ func (r *Results) Print(w io.Writer) {
 	if len(r.Zoo) > 0 {
 		r.printZoo(w)
 	}
+	if len(r.Regret) > 0 {
+		r.printRegret(w)
+	}
 	if s := r.warning(); s != "" {
 		fmt.Fprintf(w, "\n%s\n", s)
 	}

@@ -32,6 +32,7 @@ type Results struct {
 	Sparse  []Sparse  `json:"sparse,omitempty"`  // against the own dense compile
 	Commits []Commits `json:"commits,omitempty"` // against another commit
 	Zoo     []Zoo     `json:"zoo,omitempty"`     // members of the zoo, against both
+	Regret  []Regret  `json:"regret,omitempty"`  // of choices of formats
 }
 
 // Machine is where it ran.

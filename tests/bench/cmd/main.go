@@ -6,6 +6,7 @@
 //	go run ./tests/bench/cmd commits --old HEAD~1
 //	go run ./tests/bench/cmd same --old HEAD~1
 //	go run ./tests/bench/cmd zoo 'mobilenet*' --threads 1
+//	go run ./tests/bench/cmd regret --tune
 //	go run ./tests/bench/cmd docs
 package main
 
@@ -43,7 +44,7 @@ func main() {
 
 func command() *cobra.Command {
 	c := &cobra.Command{Use: "bench", SilenceUsage: true, SilenceErrors: true}
-	c.AddCommand(ortCommand(), sparseCommand(), commitsCommand(), sameCommand(), zooCommand(), docsCommand())
+	c.AddCommand(ortCommand(), sparseCommand(), commitsCommand(), sameCommand(), zooCommand(), regretCommand(), docsCommand())
 	return c
 }
 
@@ -211,6 +212,37 @@ func sparseCommand() *cobra.Command {
 				})
 				return err
 			})
+		})
+	}
+	return c
+}
+
+func regretCommand() *cobra.Command {
+	var o options
+	var count int
+	var seed uint64
+	var tuned bool
+	c := &cobra.Command{
+		Use:   "regret",
+		Short: "Measure random problems in all formats, and how much longer the chosen one takes than the best",
+		Args:  cobra.NoArgs,
+	}
+	fs := c.Flags()
+	fs.IntSliceVar(&o.bench.Threads, "threads", []int{1}, "numbers of threads")
+	fs.IntVar(&count, "count", 500, "problems; recurrent ones have two weights")
+	fs.Uint64Var(&seed, "seed", 1, "draws other problems")
+	fs.BoolVar(&tuned, "tune", false, "choose by a measurement before")
+	fs.StringVar(&o.json, "json", "", "write the results into this `file`")
+	fs.StringVar(&o.save, "save", "", "write the results as JSON and text into this `folder`")
+	o.bench.Turns = bench.Defaults
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		name := "regret"
+		if tuned {
+			name = "regret-tuned"
+		}
+		return o.run(c, name, func(r *bench.Results) (err error) {
+			r.Regret, err = o.bench.RunRegret(c.Context(), count, seed, tuned)
+			return err
 		})
 	}
 	return c
