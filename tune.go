@@ -2,6 +2,7 @@ package spc
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -32,10 +33,9 @@ type TuneOptions struct {
 	Budget time.Duration // for all of it; 0 for DefaultTuneBudget
 	Forms  int           // of a weight that are measured beside dense; 0 for 4
 	// Timings, where it is set, is a file of what was measured, which is made where there is none: what it has is not measured again, also
-	// of other models. It is an error where it is damaged, or of another machine or build of the program, unless Anew is set, which
-	// replaces it.
+	// of other models. It is an error where it is damaged, or of another machine or build of the program.
 	Timings string
-	Anew    bool
+	Anew    bool // everything is measured again, and takes the place of what Timings has of it, or of all that is damaged there
 	// Progress and Plan are those of CompileOptions.
 	Progress func(stage string, done, total int)
 	Plan     func(stages []Stage)
@@ -57,8 +57,10 @@ type Tuned struct {
 	// Kept is the program that was: "measured", in which each weight has the form that was measured to be the fastest, "predicted" or
 	// "dense".
 	Kept string `json:"kept"`
-	// Why says why nothing was measured, where the budget did not suffice; the program is then the predicted one.
+	// Why says why nothing was measured, as where the budget did not suffice; the program is then the predicted one.
 	Why string `json:"why,omitempty"`
+	// Unkept says why what was measured could not be written into the file of timings.
+	Unkept string `json:"unkept,omitempty"`
 	// Hints are what was measured and known, so that on the same machine the model is not measured again.
 	Hints *measure.Record `json:"hints,omitempty"`
 }
@@ -76,8 +78,11 @@ func TuneStages(budget time.Duration) []Stage {
 	if budget == 0 {
 		budget = DefaultTuneBudget
 	}
-	return []Stage{pace.Even("tune", 1, budget.Seconds())}
+	return []Stage{pace.Even("tune", tuneSteps, budget.Seconds()/tuneSteps)}
 }
+
+// tuneSteps is the number of steps of the stage.
+const tuneSteps = 100
 
 // Tune chooses formats by what they take on the CPU of this machine, with the threads of the model's options, and returns the model with
 // these. Dense and the forms of each weight that are predicted to be the fastest run in turns, in their places in the network, on
@@ -90,6 +95,12 @@ func (m *Model) Tune(ctx context.Context, o TuneOptions) (tuned *Model, err erro
 	}
 	if f := m.report.Options.Format; f != choose.Auto {
 		return nil, option.Errorf("%v %s: want %s, which leaves a choice", option.Format, f, choose.Auto)
+	}
+	if o.Inputs == nil {
+		return nil, fmt.Errorf("TuneOptions.Inputs is missing, which makes inputs: %w", ErrInvalid)
+	}
+	if o.Forms < 0 || o.Budget < 0 {
+		return nil, fmt.Errorf("TuneOptions: %d forms in %v, want none below 0: %w", o.Forms, o.Budget, ErrInvalid)
 	}
 	release, err := m.hold()
 	if err != nil {
@@ -110,105 +121,130 @@ type tuning struct {
 	context passes.Context
 	plain   *ir.Graph // whose weights are constants
 	places  []measure.Place
-	known   *measure.Record // before
-	end     time.Time
+	known   *measure.Record
+	told    *Tuned
+
+	began, end time.Time
 }
 
 // measuring is the share of the budget for the forms of weights, the others being for whole programs.
 const measuring = 0.65
 
 func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
-	began := time.Now()
 	if o.Budget == 0 {
 		o.Budget = DefaultTuneBudget
 	}
-	t := &tuning{Model: m, o: o, end: began.Add(o.Budget)}
+	t := &tuning{Model: m, o: o, began: time.Now()}
+	t.end = t.began.Add(o.Budget)
+	t.told = &Tuned{CPU: cpu.Model(), Threads: t.threads(), Kept: "predicted"}
 	if err := t.remember(); err != nil {
 		return nil, err
 	}
 	if err := t.prepare(); err != nil {
 		return nil, err
 	}
-	predicted, predictedLayers, err := t.choose(nil, choose.Auto)
+	predicted, err := t.choose("predicted", nil, choose.Auto)
 	if err != nil {
 		return nil, err
 	}
-	dense, denseLayers, err := t.choose(nil, choose.Dense)
-	if err != nil {
-		return nil, err
+	if len(t.places) == 0 {
+		t.told.Why = "no sizes of the inputs go together with the model"
+		return t.finish(predicted)
 	}
 	ms := measure.Measurement{
-		Graph: t.plain, Layers: predictedLayers, Places: t.places, Load: t.load, Threads: t.threads(), Known: t.known, Most: o.Forms,
+		Graph: t.plain, Layers: predicted.layers, Places: t.places, Load: t.load, Threads: t.threads(), Most: o.Forms, Known: t.known, Step: t.step,
 		Until: time.Now().Add(time.Duration(measuring * float64(time.Until(t.end)))),
-	}
-	if o.Progress != nil {
-		ms.Progress = func(done, total int) { o.Progress("tune", done, total) }
 	}
 	timings, err := ms.Run(ctx)
 	if errors.Is(err, measure.ErrBudget) {
-		return t.finish(predicted, predictedLayers, &Tuned{CPU: cpu.Model(), Threads: t.threads(), Kept: "predicted", Why: err.Error()})
+		t.told.Why = err.Error()
+		return t.finish(predicted)
 	}
 	if err != nil {
 		return nil, err
 	}
-	measured, measuredLayers, err := t.choose(timings.Of, choose.Auto)
+	t.told.Measured, t.told.Known = timings.Measured, timings.Known
+	t.keep(&measure.Record{Entries: timings.Fresh()})
+	measured, err := t.choose("measured", timings.Of, choose.Auto)
 	if err != nil {
 		return nil, err
 	}
-	programs := []program{{"dense", dense, denseLayers}, {"measured", measured, measuredLayers}, {"predicted", predicted, predictedLayers}}
-	if sameForms(measuredLayers, predictedLayers) {
+	dense, err := t.choose("dense", nil, choose.Dense)
+	if err != nil {
+		return nil, err
+	}
+	programs := []program{dense, measured, predicted}
+	if sameForms(measured.layers, predicted.layers) {
 		programs = programs[:2]
-		if sameForms(measuredLayers, denseLayers) {
-			programs = programs[:1]
+		if sameForms(measured.layers, dense.layers) { // there is nothing to compare
+			t.told.Kept = "dense"
+			return t.finish(measured)
 		}
 	}
-	verdict, hints, err := t.judge(ctx, programs, ms.Places, timings)
+	kept, err := t.judge(ctx, programs, timings.Problems())
 	if err != nil {
 		return nil, err
 	}
-	kept := programs[verdict.Best]
-	told := &Tuned{CPU: cpu.Model(), Threads: t.threads(), Measured: timings.Measured, Known: timings.Known, Kept: kept.name, Hints: hints}
-	for i := range verdict.Ms[0] {
-		at := TunedPlace{Shapes: map[string][]int{}, DenseMs: verdict.Ms[0][i], MeasuredMs: verdict.Ms[min(1, len(programs)-1)][i], PredictedMs: verdict.Ms[len(programs)-1][i]}
-		for k, v := range m.graph.Inputs {
-			at.Shapes[v.Name] = ms.Places[i].Shapes[k]
-		}
-		told.Places = append(told.Places, at)
-	}
-	told.Seconds = math.Round(time.Since(began).Seconds()*10) / 10
 	if kept.name != "measured" {
-		kept.layers = t.keptOf(kept, measuredLayers)
+		kept.layers = t.keptOf(kept, measured.layers)
 	}
-	return t.finish(kept.graph, kept.layers, told)
+	return t.finish(kept)
 }
 
-// judge finds the program to keep, and what is known in the end.
-func (t *tuning) judge(ctx context.Context, programs []program, places []measure.Place, timings *measure.Timings) (*measure.Verdict, *measure.Record, error) {
+// step tells the progress: how much of the budget has gone.
+func (t *tuning) step() {
+	if t.o.Progress != nil {
+		t.o.Progress("tune", min(tuneSteps-1, int(tuneSteps*time.Since(t.began)/t.o.Budget)), tuneSteps)
+	}
+}
+
+// judge finds the program to keep.
+func (t *tuning) judge(ctx context.Context, programs []program, problems []string) (program, error) {
 	graphs, layers := make([]*ir.Graph, len(programs)), make([][]Layer, len(programs))
 	for i, p := range programs {
 		graphs[i], layers[i] = p.graph, p.layers
 	}
-	fresh := &measure.Record{Version: t.known.Version, Machine: t.known.Machine, Entries: timings.Fresh()}
-	key := measure.Key(timings.Problems(), layers, places)
+	key := measure.Key(problems, layers, t.places)
 	verdict := t.known.Verdict(key)
-	if verdict == nil || len(verdict.Ms) != len(programs) || len(verdict.Ms[0]) > len(places) {
+	if verdict == nil || len(verdict.Ms) != len(programs) || len(verdict.Ms[0]) > len(t.places) {
 		var err error
-		if verdict, err = measure.Judge(ctx, graphs, places, t.end, t.load); err != nil {
-			return nil, nil, err
+		if verdict, err = measure.Judge(ctx, graphs, t.places, t.end, t.load, t.step); err != nil {
+			return program{}, err
 		}
-		fresh.Programs = []measure.Program{{Key: key, Verdict: *verdict}}
+		t.keep(&measure.Record{Programs: []measure.Program{{Key: key, Verdict: *verdict}}})
 	}
-	if t.o.Timings != "" && (fresh.Entries != nil || fresh.Programs != nil) {
-		all := *t.known
-		all.Add(fresh)
-		claims.Update(t.o.Timings)
-		if err := atomicfile.Write(t.o.Timings, all.Write); err != nil {
-			return nil, nil, err
+	for i := range verdict.Ms[0] {
+		at := TunedPlace{Shapes: map[string][]int{}, DenseMs: verdict.Ms[0][i], MeasuredMs: verdict.Ms[1][i], PredictedMs: verdict.Ms[len(programs)-1][i]}
+		for k, v := range t.graph.Inputs {
+			at.Shapes[v.Name] = t.places[i].Shapes[k]
 		}
+		t.told.Places = append(t.told.Places, at)
 	}
-	hints := t.known.Of(timings.Problems(), key)
-	hints.Add(fresh)
-	return verdict, hints, nil
+	t.told.Hints = t.known.Of(problems, key)
+	t.told.Kept = programs[verdict.Best].name
+	return programs[verdict.Best], nil
+}
+
+// keep adds to what is known, and to the file of timings, into which others may have written meanwhile. That it cannot be written is
+// no error of the model.
+func (t *tuning) keep(fresh *measure.Record) {
+	if fresh.Entries == nil && fresh.Programs == nil {
+		return
+	}
+	t.known.Add(fresh)
+	if t.o.Timings == "" {
+		return
+	}
+	all := &measure.Record{Version: t.known.Version, Machine: t.known.Machine}
+	if r, err := readTimings(t.o.Timings, t.known.Machine); err == nil {
+		all.Add(r)
+	}
+	all.Add(t.known)
+	claims.Update(t.o.Timings)
+	if err := atomicfile.Write(t.o.Timings, all.Write); err != nil {
+		t.told.Unkept = err.Error()
+	}
+	claims.Again(t.o.Timings)
 }
 
 // remember finds what is known of this machine.
@@ -218,17 +254,19 @@ func (t *tuning) remember() error {
 		return err
 	}
 	t.known = &measure.Record{Version: measure.RecordVersion, Machine: id}
+	if t.o.Anew {
+		return nil
+	}
+	if t.o.Timings != "" {
+		r, err := readTimings(t.o.Timings, id)
+		if err != nil {
+			return option.Errorf("%v %s: %v", option.Timings, t.o.Timings, err)
+		}
+		t.known.Add(r)
+	}
 	if told := t.report.Tuned; told != nil && told.Hints != nil && told.Hints.Check(id) == nil {
 		t.known.Add(told.Hints)
 	}
-	if t.o.Timings == "" || t.o.Anew {
-		return nil
-	}
-	r, err := readTimings(t.o.Timings, id)
-	if err != nil {
-		return option.Errorf("%v %s: %v", option.Timings, t.o.Timings, err)
-	}
-	t.known.Add(r)
 	return nil
 }
 
@@ -262,6 +300,13 @@ func CheckTimings(path string) error {
 		_, err = readTimings(path, id)
 	}
 	return err
+}
+
+// TimingsName is a name for a file of timings, which other machines and other builds of the program do not have.
+func TimingsName() (string, error) {
+	id, err := cpu.Machine()
+	sum := sha256.Sum256([]byte(id))
+	return fmt.Sprintf("timings-%x.json", sum[:6]), err
 }
 
 // program is a graph in which formats were chosen in some way.
@@ -313,9 +358,14 @@ func (t *tuning) prepare() error {
 		}
 	}
 	for _, at := range choose.Places(t.plain, c.Choose.Sizes) {
-		shapes := map[string][]int{}
+		shapes, elements := map[string][]int{}, 0
 		for i, v := range t.graph.Inputs {
 			shapes[v.Name] = at.Shapes[i]
+			n, _ := tensor.Elems(at.Shapes[i])
+			elements += n
+		}
+		if elements > mostElements {
+			continue
 		}
 		in, err := t.o.Inputs(shapes)
 		if err != nil {
@@ -327,18 +377,18 @@ func (t *tuning) prepare() error {
 		}
 		t.places = append(t.places, p)
 	}
-	if len(t.places) == 0 {
-		return option.Errorf("%v: those of the inputs are not known, want sizes for all of their dimensions", option.Shapes)
-	}
 	return nil
 }
 
-// choose returns a graph in which formats are chosen, by times where some were measured, and the layers of its report.
-func (t *tuning) choose(times func(number int, f choose.Form, n int, predicted float64) choose.Timing, wanted string) (*ir.Graph, []Layer, error) {
+// mostElements bounds the elements of inputs that a model is measured on.
+const mostElements = 1 << 26
+
+// choose returns a graph in which formats are chosen, by times where some were measured.
+func (t *tuning) choose(name string, times func(number int, f choose.Form, n int, predicted float64) choose.Timing, wanted string) (program, error) {
 	g, c := t.plain.Clone(), t.context
 	c.Choose.Times, c.Choose.Format = times, wanted
 	err := passes.Choose(&c, g)
-	return g, c.Report.Layers, err
+	return program{name, g, c.Report.Layers}, err
 }
 
 func (t *tuning) load(g *ir.Graph) (backend.Program, error) {
@@ -370,20 +420,26 @@ func (t *tuning) keptOf(p program, measured []Layer) []Layer {
 				c.Why = "the fastest by itself, but whole programs were measured to be faster without"
 			}
 		}
-		l.Reason = fmt.Sprintf("kept %s: whole programs were measured, and the %s one was the fastest", l.Format, p.name)
+		if p.name == "dense" {
+			l.Reason = "kept dense: no whole program was measured to be faster"
+		}
 	}
 	return p.layers
 }
 
-// finish makes the model of a graph whose formats are chosen.
-func (t *tuning) finish(g *ir.Graph, layers []Layer, told *Tuned) (*Model, error) {
-	out := &Model{graph: g, meta: t.meta, masks: t.masks}
+// finish makes the model of a program.
+func (t *tuning) finish(p program) (*Model, error) {
+	out := &Model{graph: p.graph, meta: t.meta, masks: t.masks}
 	if err := out.use(t.options); err != nil {
 		return nil, err
 	}
+	t.told.Seconds = math.Round(time.Since(t.began).Seconds()*10) / 10
+	if t.told.Hints == nil && t.report.Tuned != nil {
+		t.told.Hints = t.report.Tuned.Hints
+	}
 	r := t.report
-	r.Layers, r.Tuned, r.Totals, r.Nodes = layers, told, Totals{}, map[string]int{}
-	r.finish(g)
+	r.Layers, r.Tuned, r.Totals, r.Nodes = p.layers, t.told, Totals{}, map[string]int{}
+	r.finish(p.graph)
 	out.report = r
 	if err := out.prepare(); err != nil {
 		return nil, errors.Join(err, out.Close())

@@ -45,6 +45,9 @@ func (r *Report) Warnings() []string {
 	if t := r.Tuned; t != nil && t.Why != "" {
 		warn("nothing was measured, formats are as predicted: %s", t.Why)
 	}
+	if t := r.Tuned; t != nil && t.Unkept != "" {
+		warn("what was measured is not kept for other models: %s", t.Unkept)
+	}
 	if text := r.slow(); text != "" {
 		warn("%s", text)
 	}

@@ -38,8 +38,7 @@ type Measurement struct {
 	Most    int       // forms of a weight beside dense; 0 for mostForms
 	Known   *Record   // what need not be measured again; may be nil
 	Until   time.Time // no round of runs begins that would end later
-	// Progress, where it is set, is called with how much of the time has gone.
-	Progress func(done, total int)
+	Step    func()    // is called now and then
 
 	problems []string                         // of the uses of weights
 	forms    map[*ir.Value][]choose.Candidate // of those that are measured, dense first
@@ -74,7 +73,7 @@ type variant struct {
 const (
 	mostForms   = 4
 	leastRounds = 3
-	mostRounds  = 11
+	mostRounds  = 25
 	hopeless    = 1.5
 )
 
@@ -106,9 +105,6 @@ func (m *Measurement) Run(ctx context.Context) (t *Timings, err error) {
 		}
 		if ok {
 			measured++
-		}
-		if m.Progress != nil {
-			m.Progress(i+1, len(m.Places))
 		}
 	}
 	if measured == 0 {
@@ -246,6 +242,7 @@ func (m *Measurement) measure(ctx context.Context, place int, until time.Time) (
 			if err := v.prog.Run(ctx, in, v.out); err != nil {
 				return false, err
 			}
+			m.Step()
 			if time.Now().After(until) {
 				return false, nil
 			}
@@ -265,6 +262,7 @@ func (m *Measurement) measure(ctx context.Context, place int, until time.Time) (
 			if err := m.run(ctx, v, place); err != nil {
 				return false, err
 			}
+			m.Step()
 		}
 		if r+1 == leastRounds {
 			live = slices.DeleteFunc(live, func(v *variant) bool { return v != m.variants[0] && m.hopeless(v, place) })
@@ -310,12 +308,21 @@ func (m *Measurement) dense(a at) []float64 {
 }
 
 // ratios are the times of a form over those of dense in the same rounds.
-func (m *Measurement) ratios(a at) []float64 {
-	dense, out := m.dense(a), slices.Clone(m.times[a])
+func (m *Measurement) ratios(a at) []float64 { return ratios(m.times[a], m.dense(a)) }
+
+// ratios divides times by others of the same rounds, of which there may be more.
+func ratios(a, b []float64) []float64 {
+	out := slices.Clone(a)
 	for r := range out {
-		out[r] /= max(dense[r], 1e-3)
+		out[r] /= max(b[r], 1e-6)
 	}
 	return out
+}
+
+// uncertainty is the share by which the median of some ratios may be off: twice its standard error, which of values that are
+// distributed normally is 0.93 times the distance of their quartiles over the root of their number.
+func uncertainty(r []float64) float64 {
+	return 2 * 0.93 * (quantile(r, 0.75) - quantile(r, 0.25)) / (median(r) * math.Sqrt(float64(len(r))))
 }
 
 // leastNoise is the share by which a measurement may always be off.
@@ -339,14 +346,14 @@ func (m *Measurement) timings() *Timings {
 		if k.form.Format != choose.Dense {
 			mid := median(ratios[k])
 			s.us *= mid
-			s.noise = max(leastNoise, (quantile(ratios[k], 0.75)-quantile(ratios[k], 0.25))/mid)
+			s.noise = max(leastNoise, uncertainty(ratios[k]))
 		}
 		number := slices.Index(m.problems, k.problem)
 		l := &m.Layers[number]
 		if i := slices.IndexFunc(l.Candidates, func(c choose.Candidate) bool { return c.Format == k.form.Format && c.Config == k.form.Config }); i >= 0 {
 			s.predicted, _ = l.Us(&l.Candidates[i], k.n)
 		}
-		if s.us > 0 {
+		if s.us >= least && s.us <= most && s.noise <= most {
 			t.samples[k.key] = append(t.samples[k.key], s)
 			t.fresh = append(t.fresh, Entry{k.problem, k.form.String(), k.n, s.us, s.noise})
 		}

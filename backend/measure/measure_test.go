@@ -75,7 +75,7 @@ func measurement(t *testing.T, took func(node, format string, n int) time.Durati
 		t.Fatal(err)
 	}
 	open := &atomic.Int64{}
-	m := &Measurement{Graph: plain, Layers: layers, Until: time.Now().Add(time.Minute), Load: func(g *ir.Graph) (backend.Program, error) {
+	m := &Measurement{Graph: plain, Layers: layers, Until: time.Now().Add(time.Minute), Step: func() {}, Load: func(g *ir.Graph) (backend.Program, error) {
 		open.Add(1)
 		return &fake{g, took, open, nil}, nil
 	}}
@@ -188,26 +188,40 @@ func failing(load func(*ir.Graph) (backend.Program, error), why error) func(*ir.
 	}
 }
 
-// The earlier of two programs wins unless the later is faster everywhere by more than the noise.
+// The earlier of two programs wins unless the later is faster by more than the noise, and nowhere slower than the first.
 func TestTheFastestProgramIsKept(t *testing.T) {
-	same := func(r ...float64) []float64 { return r }
-	one := same(1, 1, 1)
+	type place = [][]float64
+	one := []float64{1, 1, 1}
+	noisy := func(mid float64, n int) []float64 {
+		var out []float64
+		for i := range n {
+			out = append(out, mid*[]float64{0.6, 1, 1.7}[i%3])
+		}
+		return out
+	}
+	long := make([]float64, 30)
+	for i := range long {
+		long[i] = 1
+	}
 	for name, c := range map[string]struct {
-		ratios [][][]float64
-		want   int
+		times []place
+		want  int
 	}{
-		"a tie":                {[][][]float64{{one}, {one}}, 0},
-		"faster":               {[][][]float64{{one}, {same(0.5, 0.6, 0.5)}}, 1},
-		"noise":                {[][][]float64{{one}, {same(0.9, 0.98, 1.2)}}, 0},
-		"slower somewhere":     {[][][]float64{{one, one}, {same(0.5, 0.5, 0.5), same(1.1, 1.1, 1.1)}}, 0},
-		"as fast somewhere":    {[][][]float64{{one, one}, {same(0.5, 0.5, 0.5), same(1.005, 1, 1)}}, 1},
-		"the later is faster":  {[][][]float64{{one}, {same(0.5, 0.5, 0.5)}, {same(0.4, 0.4, 0.4)}}, 2},
-		"the later is as fast": {[][][]float64{{one}, {same(0.5, 0.5, 0.5)}, {same(0.498, 0.498, 0.498)}}, 1},
-		"only the later":       {[][][]float64{{one}, {same(1.2, 1.2, 1.2)}, {same(0.9, 0.9, 0.9)}}, 2},
+		"alone":                {[]place{{one}}, 0},
+		"a tie":                {[]place{{one, one}}, 0},
+		"faster":               {[]place{{one, {0.5, 0.6, 0.5}}}, 1},
+		"little and noisy":     {[]place{{one, {0.9, 0.98, 1.2}}}, 0},
+		"much and noisy":       {[]place{{long, noisy(0.5, 30)}}, 1},
+		"too few rounds":       {[]place{{one, noisy(0.7, 3)}}, 0},
+		"slower somewhere":     {[]place{{one, {0.5, 0.5, 0.5}}, {one, {1.1, 1.1, 1.1}}}, 0},
+		"as fast somewhere":    {[]place{{one, {0.5, 0.5, 0.5}}, {one, {1.005, 1, 1}}}, 1},
+		"the later is faster":  {[]place{{one, {0.5, 0.5, 0.5}, {0.4, 0.4, 0.4}}}, 2},
+		"the later is as fast": {[]place{{one, {0.5, 0.5, 0.5}, {0.498, 0.498, 0.498}}}, 1},
+		"only the later":       {[]place{{one, {1.2, 1.2, 1.2}, {0.9, 0.9, 0.9}}}, 2},
+		"drift":                {[]place{{{1, 2, 3}, {0.5, 1, 1.5}, {0.4, 0.8, 1.2}}}, 2},
 	} {
-		v := &Verdict{}
-		if v.choose(c.ratios); v.Best != c.want {
-			t.Errorf("%s: program %d, want %d", name, v.Best, c.want)
+		if got := fastest(c.times); got != c.want {
+			t.Errorf("%s: program %d, want %d", name, got, c.want)
 		}
 	}
 }
@@ -227,7 +241,7 @@ func TestProgramsAreJudgedInTurns(t *testing.T) {
 		graphs []*ir.Graph
 		want   int
 	}{{[]*ir.Graph{m.Graph, sparse}, 1}, {[]*ir.Graph{sparse, m.Graph}, 0}} {
-		v, err := Judge(t.Context(), c.graphs, m.Places, time.Now().Add(time.Second), m.Load)
+		v, err := Judge(t.Context(), c.graphs, m.Places, time.Now().Add(time.Second), m.Load, func() {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,7 +250,7 @@ func TestProgramsAreJudgedInTurns(t *testing.T) {
 		}
 	}
 	// Without time only the first place is seen.
-	v, err := Judge(t.Context(), []*ir.Graph{m.Graph, sparse}, m.Places, time.Now(), m.Load)
+	v, err := Judge(t.Context(), []*ir.Graph{m.Graph, sparse}, m.Places, time.Now(), m.Load, func() {})
 	if err != nil || len(v.Ms[0]) != 1 {
 		t.Errorf("%v, %v", v, err)
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 
 	"spc/ir"
@@ -56,6 +55,9 @@ func ReadRecord(b []byte, machine string) (*Record, error) {
 	return r, r.Check(machine)
 }
 
+// The least and the most microseconds that something may have taken.
+const least, most = 1e-4, 1e11
+
 // Check says why a record tells nothing of this machine.
 func (r *Record) Check(machine string) error {
 	switch {
@@ -65,8 +67,8 @@ func (r *Record) Check(machine string) error {
 		return ErrElsewhere
 	}
 	for _, e := range r.Entries {
-		if !(e.Us > 0) || !(e.Noise >= 0) || math.IsInf(e.Us, 0) || math.IsInf(e.Noise, 0) || e.N < 1 || e.Problem == "" || e.Form == "" {
-			return fmt.Errorf("a time of %v us for %d columns: %w", e.Us, e.N, ir.ErrCorrupt)
+		if e.Problem == "" || e.Form == "" || e.N < 1 || !(e.Us >= least && e.Us <= most) || !(e.Noise >= 0 && e.Noise <= most) {
+			return fmt.Errorf("problem %q as %q: %v us of %d columns, noise %v, which cannot be: %w", e.Problem, e.Form, e.Us, e.N, e.Noise, ir.ErrCorrupt)
 		}
 	}
 	for _, p := range r.Programs {
@@ -150,7 +152,7 @@ func Problem(l *choose.Layer, w *ir.Weight, threads int) string {
 func (v *Verdict) check() error {
 	ok := v.Best >= 0 && v.Best < len(v.Ms)
 	for _, ms := range v.Ms {
-		ok = ok && len(ms) > 0 && len(ms) == len(v.Ms[0]) && !slices.ContainsFunc(ms, func(t float64) bool { return !(t > 0) || math.IsInf(t, 0) })
+		ok = ok && len(ms) > 0 && len(ms) == len(v.Ms[0]) && !slices.ContainsFunc(ms, func(t float64) bool { return !(t >= least/1e3 && t <= most/1e3) })
 	}
 	if !ok {
 		return fmt.Errorf("a verdict on programs that cannot be: %w", ir.ErrCorrupt)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"time"
 
 	"spc/backend"
@@ -18,13 +17,14 @@ type Verdict struct {
 	Best int         `json:"best"` // of the programs
 }
 
-// slack is how much longer than the first a program may take at some place: less is not told from nothing.
+// slack is how much longer than the first a program may take at some place, and how much faster a later one has to be: less is
+// not told from nothing.
 const slack = 1.01
 
 // Judge runs programs of graphs in turns at places, and finds which is the fastest in the geometric mean over these. One that takes longer
-// than the first at one of them is not, nor is one that is faster by no more than the noise. What there is no time for is left
-// out, but for the place of the smallest inputs.
-func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.Time, load func(g *ir.Graph) (backend.Program, error)) (v *Verdict, err error) {
+// than the first at one of them is not, nor is one that is faster than an earlier one by no more than the noise. What there is no
+// time for is left out, but for the place of the smallest inputs.
+func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.Time, load func(g *ir.Graph) (backend.Program, error), step func()) (v *Verdict, err error) {
 	progs := make([]backend.Program, len(graphs))
 	out := make([][]*tensor.Tensor, len(graphs))
 	defer func() {
@@ -41,7 +41,7 @@ func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.T
 		out[i] = make([]*tensor.Tensor, len(g.Outputs))
 	}
 	v = &Verdict{Ms: make([][]float64, len(graphs))}
-	ratios := make([][][]float64, len(graphs)) // to the first of the same round, by program and place
+	var times [][][]float64 // milliseconds, by place, program and round
 	for at, p := range places {
 		if at > 0 && time.Now().After(until) {
 			break
@@ -58,36 +58,46 @@ func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.T
 					ms[i] = append(ms[i], float64(time.Since(start).Nanoseconds())/1e6)
 				}
 			}
+			step()
 		}
+		times = append(times, ms)
 		for i := range graphs {
 			v.Ms[i] = append(v.Ms[i], median(ms[i]))
-			r := slices.Clone(ms[i])
-			for round := range r {
-				r[round] /= ms[0][round]
-			}
-			ratios[i] = append(ratios[i], r)
 		}
 	}
-	v.choose(ratios)
+	v.Best = fastest(times)
 	return v, nil
 }
 
 // verdictRounds is the most rounds of whole programs at a place.
 const verdictRounds = 40
 
-// choose sets Best, by the ratios of programs' times to those of the first: a later one has to be faster by what is told from
-// nothing.
-func (v *Verdict) choose(ratios [][][]float64) {
-	least := 1.0
-	for i, places := range ratios[1:] {
-		mean, upper, slower := 0.0, 0.0, false
-		for _, r := range places {
-			mean += math.Log(median(r)) / float64(len(places))
-			upper += math.Log(quantile(r, 0.75)) / float64(len(places))
-			slower = slower || median(r) > slack
+// fastest finds a program by the times of all by place, program and round.
+func fastest(times [][][]float64) (best int) {
+	for i := 1; i < len(times[0]); i++ {
+		slower := false
+		for _, ms := range times {
+			slower = slower || median(ratios(ms[i], ms[0])) > slack
 		}
-		if !slower && upper < 0 && slack*math.Exp(mean) < least {
-			least, v.Best = math.Exp(mean), i+1
+		if !slower && beats(times, i, best) {
+			best = i
 		}
 	}
+	return best
+}
+
+// beats reports whether a program is faster than another in the geometric mean over the places, by more than the noise and,
+// unless the other is the first one, by more than is told from nothing.
+func beats(times [][][]float64, a, b int) bool {
+	mean, variance := 0.0, 0.0
+	for _, ms := range times {
+		r := ratios(ms[a], ms[b])
+		mean += math.Log(median(r)) / float64(len(times))
+		variance += math.Pow(uncertainty(r)/float64(len(times)), 2)
+	}
+	most := 0.0
+	if b > 0 {
+		most = -math.Log(slack)
+	}
+	return mean+math.Sqrt(variance) < most
 }

@@ -174,7 +174,11 @@ func printLayers(w io.Writer, r *spc.Report, all detail) {
 	printTransposes(w, r, all)
 	printRebuilt(w, r, "%s %s\n", all)
 	if len(r.Options.Command) > 0 {
-		fmt.Fprintf(w, "made by %s\n", printable(shell(r.Options.Command)))
+		tuned := ""
+		if r.Tuned != nil && !slices.Contains(r.Options.Command, "--tune") {
+			tuned = ", and spc tune"
+		}
+		fmt.Fprintf(w, "made by %s%s\n", printable(shell(r.Options.Command)), tuned)
 	}
 }
 
@@ -305,6 +309,9 @@ func printCandidates(w io.Writer, r *spc.Report) {
 			}
 			if c.MeasuredUs > 0 {
 				measured = fmt.Sprintf("%.4g us", c.MeasuredUs)
+				if c.Noise > 0 {
+					measured += fmt.Sprintf(" ± %.0f%%", 100*c.Noise)
+				}
 			}
 			t.AppendRow([]any{mark, withConfig(c.Format, c.Config), c.Kernel, c.DType, size(int64(c.StoredBytes)),
 				fmt.Sprintf("%.4g MFLOP", c.Work/1e6), fmt.Sprintf("%.4g GFLOP/s", c.Peak/1e9), percent(c.Efficiency),

@@ -65,13 +65,18 @@ func predictedFor(l *spc.Layer) string {
 	return fmt.Sprintf("%d to %d columns", l.Points[0].N, l.N)
 }
 
-// printPoints prints a layer's candidates with their times for each number of columns that was predicted.
+// printPoints prints a layer's candidates with their times for each number of columns that was predicted, of those that were measured
+// as the measurement has them.
 func printPoints(w io.Writer, l *spc.Layer) {
+	measured := slices.ContainsFunc(l.Candidates, func(c spc.Candidate) bool { return c.MeasuredUs > 0 })
 	header := []any{"", "format", "stored", "mean"}
+	if measured {
+		header = append(header, "")
+	}
 	numbers := []int{3, 4}
-	for i, p := range l.Points {
+	for _, p := range l.Points {
 		header = append(header, fmt.Sprintf("N=%d", p.N))
-		numbers = append(numbers, 5+i)
+		numbers = append(numbers, len(header))
 	}
 	t := newTable(w, append(header, "why")...)
 	right(t, numbers...)
@@ -81,6 +86,12 @@ func printPoints(w io.Writer, l *spc.Layer) {
 			mark = "*"
 		}
 		row := []any{mark, withConfig(c.Format, c.Config), size(int64(c.StoredBytes)), fmt.Sprintf("%.4g us", cmp.Or(c.MeasuredUs, c.PredictedUs))}
+		switch {
+		case measured && c.MeasuredUs > 0:
+			row = append(row, "measured")
+		case measured:
+			row = append(row, "predicted")
+		}
 		for _, us := range c.PointsUs {
 			row = append(row, fmt.Sprintf("%.4g", us))
 		}

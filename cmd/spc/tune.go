@@ -1,10 +1,15 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,7 +30,7 @@ const (
 func parseBudget(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil || d < leastBudget || d > mostBudget {
-		return 0, fmt.Errorf("%q, want a time such as 60s or 5m, from %v to %v", s, leastBudget, mostBudget)
+		return 0, fmt.Errorf("%q, want a time such as 60s or 5m, from 1s to 24h", s)
 	}
 	return d, nil
 }
@@ -34,51 +39,68 @@ func parseBudget(s string) (time.Duration, error) {
 type measureFlags struct {
 	budget  time.Duration
 	timings string
+	anew    bool
 }
 
 // add adds the flags.
 func (f *measureFlags) add(c *cobra.Command) {
 	fs := c.Flags()
 	choiceVar(fs, &f.budget, "tune-budget", "60s", parseBudget, "how long measuring formats takes at most, such as 60s or 5m")
-	fs.StringVar(&f.timings, "timings", "", "a `FILE` of what was measured on this machine, which is not measured again: by\ndefault one in the user's folder of caches")
+	fs.StringVar(&f.timings, "timings", "", "a `FILE` of what was measured on this machine, which is not measured again: by\ndefault spc/timings-*.json in the user's folder of caches, one for each build")
+	fs.BoolVar(&f.anew, "anew", false, "measure again what --timings or the model has")
 	complete(c, "tune-budget", cobra.NoFileCompletions)
 	complete(c, "timings", files(0, "json"))
 }
 
-// options are those of tuning: a file that is named has to be of this machine and build, the one by default is replaced where it is
-// not.
+// options are those of tuning. A file that is named has to be of this machine and build, and one that can be written; the one by
+// default is done without where it cannot be, and made anew where it is damaged.
 func (f *measureFlags) options(c *cobra.Command) (spc.TuneOptions, error) {
-	o := spc.TuneOptions{Budget: f.budget, Timings: f.timings}
+	o := spc.TuneOptions{Budget: f.budget, Timings: f.timings, Anew: f.anew}
 	if f.timings != "" {
-		return o, checkTimings(f.timings)
-	}
-	folder, err := os.UserCacheDir()
-	if err == nil {
-		folder = filepath.Join(folder, "spc")
-		err = os.MkdirAll(folder, 0o777)
-	}
-	if err != nil {
-		warn(c, fmt.Sprintf("what is measured is not kept, there is no folder for it: %v", err))
+		err := atomicfile.Check(f.timings)
+		if err == nil && !f.anew {
+			err = spc.CheckTimings(f.timings)
+		}
+		if err != nil {
+			return o, fmt.Errorf("--timings %s: %w", f.timings, err)
+		}
 		return o, nil
 	}
-	o.Timings = filepath.Join(folder, "timings.json")
-	if err := spc.CheckTimings(o.Timings); err != nil {
-		warn(c, fmt.Sprintf("%s is made anew: %v", o.Timings, err))
-		o.Anew = true
+	path, err := defaultTimings()
+	switch {
+	case err == nil:
+		o.Timings = path
+	case errors.Is(err, spc.ErrCorrupt) || errors.Is(err, spc.ErrVersion):
+		o.Timings, o.Anew = path, true
+		warn(c, fmt.Sprintf("%s is made anew: %v", path, err))
+	default:
+		warn(c, fmt.Sprintf("what is measured is not kept for other models: %v", err))
 	}
 	return o, nil
 }
 
-// checkTimings refuses, before the work begins, a file that holds no timings of this machine, or that cannot be written.
-func checkTimings(path string) error {
-	err := spc.CheckTimings(path)
-	if err == nil {
-		err = atomicfile.Check(path)
-	}
+// defaultTimings is the file of timings where none is named. It makes its folder. The path is there where the content is at fault.
+func defaultTimings() (path string, err error) {
+	folder, err := os.UserCacheDir()
 	if err != nil {
-		return fmt.Errorf("--timings %s: %w", path, err)
+		return "", err
 	}
-	return nil
+	name, err := spc.TimingsName()
+	if err != nil {
+		return "", err
+	}
+	folder = filepath.Join(folder, "spc")
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return "", err
+	}
+	path = filepath.Join(folder, name)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return path, checkOutput("the timings", path)
+	}
+	if err := atomicfile.Check(path); err != nil {
+		return "", err
+	}
+	return path, spc.CheckTimings(path)
 }
 
 // tuneFlags are the flags of tune.
@@ -93,7 +115,7 @@ type tuneFlags struct {
 func tuneCommand() *cobra.Command {
 	var f tuneFlags
 	c := &cobra.Command{
-		Use:   "tune MODEL.spx",
+		Use:   "tune MODEL.spx -o FILE",
 		Short: "Choose a compiled model's formats by what they take on this machine",
 		Long: `Measure on this machine's CPU what each weight takes dense and in the formats that are
 predicted to be the fastest, in its place in the network, on random inputs of sizes that
@@ -185,26 +207,33 @@ func printTuned(w io.Writer, r *spc.Report) {
 	if t == nil || t.Why != "" { // which is a warning
 		return
 	}
+	if t.Measured+t.Known == 0 {
+		fmt.Fprintln(w, "tuned     no weight has more than one form")
+		return
+	}
 	known := ""
 	if t.Known > 0 {
 		known = fmt.Sprintf(", %d known from before", t.Known)
 	}
 	fmt.Fprintf(w, "tuned     %s measured%s, in %.1f s, %s\n", plural(t.Measured, "product"), known, t.Seconds, plural(t.Threads, "thread"))
-	best := map[string]func(p *spc.TunedPlace) float64{
-		"dense":     func(p *spc.TunedPlace) float64 { return p.DenseMs },
-		"predicted": func(p *spc.TunedPlace) float64 { return p.PredictedMs },
-		"measured":  func(p *spc.TunedPlace) float64 { return p.MeasuredMs },
+	for i := range t.Places {
+		if last := len(t.Places) - 1; i > 0 && i < last {
+			continue
+		}
+		p := &t.Places[i]
+		fmt.Fprintf(w, "          %s: by measurement %s, by prediction %s, dense %s\n", shapesText(p.Shapes), micros(1e3*p.MeasuredMs), micros(1e3*p.PredictedMs), micros(1e3*p.DenseMs))
+	}
+	what := map[string]string{
+		"dense": "the dense program, as no other was faster at all sizes beyond the noise", "predicted": "the program by prediction", "measured": "the program by measurement",
 	}[t.Kept]
-	if best == nil || len(t.Places) == 0 {
-		return
+	fmt.Fprintf(w, "kept      %s\n", cmp.Or(what, printable(t.Kept)))
+}
+
+// shapesText lists inputs with their shapes.
+func shapesText(shapes map[string][]int) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(shapes)) {
+		list = append(list, fmt.Sprintf("%s %v", printable(name), shapes[name]))
 	}
-	times := func(p *spc.TunedPlace) string {
-		return fmt.Sprintf("%s, dense %s, %.2fx", micros(1e3*best(p)), micros(1e3*p.DenseMs), p.DenseMs/max(best(p), tiny))
-	}
-	what := map[string]string{"dense": "the dense program, as none was faster", "predicted": "the formats by prediction", "measured": "the formats by measurement"}[t.Kept]
-	text := times(&t.Places[0])
-	if last := len(t.Places) - 1; last > 0 {
-		text += ", to " + times(&t.Places[last])
-	}
-	fmt.Fprintf(w, "kept      %s: %s\n", what, text)
+	return detail(false).list(list)
 }

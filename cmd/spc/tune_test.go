@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,15 +76,39 @@ func TestTune(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(cache, "spc", "timings.json"), []byte("{"), 0o666); err != nil {
+	name, err := spc.TimingsName()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(cache, "spc", name)
+	if err := os.WriteFile(file, []byte("{"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	got := spcRun("tune", "plain.spx", "-o", "last.spx", "--threads", "1", "--tune-budget", "30s", "--json", "--quiet")
-	if lines := strings.Split(got.errors, "\n"); got.status != 0 || len(lines) != 2 || !strings.Contains(lines[0], "timings.json is made anew: unexpected end") {
+	if lines := strings.Split(got.errors, "\n"); got.status != 0 || len(lines) != 2 || !strings.Contains(lines[0], ".json is made anew: ") {
 		t.Errorf("status %d, errors %q", got.status, got.errors)
 	}
 	if r := tunedReport(t, got.out); r.Tuned.Measured == 0 {
 		t.Errorf("%+v", r.Tuned)
+	}
+	if r := tunedReport(t, ok(t, "tune", "again.spx", "-o", "anew.spx", "--threads", "1", "--tune-budget", "30s", "--json", "--quiet", "--anew")); r.Tuned.Known != 0 {
+		t.Errorf("--anew: %+v", r.Tuned)
+	}
+	// It is done without where it cannot be written, or is an output.
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	for _, out := range []string{file, "folder.spx"} {
+		if out != file {
+			if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o777)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := spcRun("tune", "again.spx", "-o", out, "--threads", "1", "--json", "--quiet")
+		if got.status != 0 || !strings.Contains(got.errors, "what is measured is not kept for other models: ") {
+			t.Errorf("-o %s: status %d, errors %q", out, got.status, got.errors)
+		}
+		tunedReport(t, got.out)
 	}
 }
 
@@ -108,7 +133,7 @@ func TestTuneRefusals(t *testing.T) {
 		{[]string{"tune", "ell.spx", "-o", "x.spx", "--quiet"}, "ell.spx: --format ell: want auto, which leaves a choice"},
 		{[]string{"tune", "gpu.spx", "-o", "x.spx", "--quiet"}, "gpu.spx: --target cuda: what is measured is the CPU, want a model for cpu"},
 		{[]string{"tune", "ell.spx", "-o", "x.spx", "--tune-budget", "soon"}, "--tune-budget"},
-		{[]string{"tune", "ell.spx", "-o", "x.spx", "--tune-budget", "-1s"}, "want a time such as 60s or 5m"},
+		{[]string{"tune", "ell.spx", "-o", "x.spx", "--tune-budget", "-1s"}, "want a time such as 60s or 5m, from 1s to 24h"},
 		{[]string{"tune", "ell.spx", "-o", "x.spx", "--timings", "bad.json"}, "--timings bad.json: timings of version 7, want 1"},
 		{[]string{"compile", "model.onnx", "-o", "x.spx", "--tune", "--timings", "bad.json"}, "--timings bad.json: timings of version 7, want 1"},
 		{[]string{"tune", "ell.spx", "-o", "x.spx", "--timings", "x.spx"}, "--timings x.spx is also the file of -o x.spx"},

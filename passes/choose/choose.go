@@ -486,7 +486,7 @@ func (c *Candidate) time() float64 {
 func (c *Candidate) bound(o *Candidate) string {
 	switch {
 	case c.MeasuredUs > 0:
-		return fmt.Sprintf("%.2fx the work at %.0f%% of the peak", ratio(c.Work, o.Work), 1e8*ratio(c.Work, c.Peak*c.MeasuredUs))
+		return fmt.Sprintf("%.2fx the work", ratio(c.Work, o.Work))
 	case c.Bound != "" && c.Bound != "the bytes":
 		return "bound by " + c.Bound
 	case c.Bound != "" || c.PredictedUs > 1.01e6*c.Work/(c.Peak*c.Efficiency):
@@ -592,10 +592,10 @@ func (c *Candidate) add(others []use) bool {
 	return true
 }
 
-// safe reports whether a candidate is at no point slower than dense by more than the margin.
+// safe reports whether a candidate is at no point slower than dense by more than the margin, or than it may be off.
 func (c *Candidate) safe(dense *Candidate) bool {
 	for i, t := range c.PointsUs {
-		if t > margin*dense.PointsUs[i] {
+		if t > max(margin, 1+c.Noise)*dense.PointsUs[i] {
 			return false
 		}
 	}
@@ -630,13 +630,13 @@ func (c *chooser) explain(l *Layer, best *Candidate, together bool) {
 		case c.Format != Auto && a.Format != c.Format:
 			a.Why = fmt.Sprintf("%s was asked for", c.Format)
 		case a.MeasuredUs == 0 && best.MeasuredUs > 0:
-			a.Why = fmt.Sprintf("predicted %.2fx the time, and not measured", ratio(a.PredictedUs, best.PredictedUs))
+			a.Why = fmt.Sprintf("not measured: predicted %.2fx the time that %v was", ratio(a.PredictedUs, best.PredictedUs), best.form())
 		case a.time() < best.time() && together:
 			a.Why = fmt.Sprintf("%.2fx the time, more in all nodes that read the weight", ratio(a.time(), best.time()))
 		case a.time() < best.time() && !a.safe(dense):
 			a.Why = fmt.Sprintf("%.2fx the time, but %s", ratio(a.time(), best.time()), l.worst(a))
 		case a.time() < best.time() && a.MeasuredUs > 0:
-			a.Why = fmt.Sprintf("%.2fx the time, within the noise of dense", ratio(a.time(), best.time()))
+			a.Why = fmt.Sprintf("%.2fx the time, which may be off by %.0f%%", ratio(a.time(), best.time()), 100*a.Noise)
 		case a.time() < best.time():
 			a.Why = fmt.Sprintf("%.2fx the time, too close to dense for a prediction", ratio(a.time(), best.time()))
 		case a.PointsUs != nil:
@@ -692,6 +692,8 @@ func (c *chooser) reason(l *Layer, best *Candidate) string {
 		switch {
 		case r < 1 && !next.safe(dense):
 			less = ", but " + l.worst(next)
+		case r < 1 && next.MeasuredUs > 0:
+			less = fmt.Sprintf(", which may be off by %.0f%%", 100*next.Noise)
 		case r < 1:
 			less = ", a gain too small to rely on"
 		}

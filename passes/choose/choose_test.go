@@ -175,15 +175,15 @@ func TestMeasurementsCountMoreThanPredictions(t *testing.T) {
 	}{
 		"dense is faster": {
 			map[Form]Timing{{Dense, ""}: {us, 0}, {"rows", "fast"}: {2 * us, 0.02}}, Dense, "", "would take 2.00x the time",
-			map[Form]string{{"rows", "slow"}: "predicted 0.41x the time, and not measured", {"rows", "fast"}: "2.00x the time"},
+			map[Form]string{{"rows", "slow"}: "not measured: predicted 0.41x the time that dense was", {"rows", "fast"}: "2.00x the time"},
 		},
 		"another is faster": {
 			map[Form]Timing{{Dense, ""}: {us, 0}, {"rows", "fast"}: {us, 0.02}, {"padded", "2x2"}: {us / 2, 0.02}}, "padded", "2x2", "measured 2.0x faster than dense",
 			map[Form]string{{"rows", "slow"}: "not measured", {"rows", "fast"}: "2.00x the time"},
 		},
 		"within the noise": {
-			map[Form]Timing{{Dense, ""}: {us, 0}, {"rows", "fast"}: {2.85, 0.06}}, Dense, "", "a gain too small to rely on",
-			map[Form]string{{"rows", "fast"}: "0.95x the time, within the noise of dense"},
+			map[Form]Timing{{Dense, ""}: {us, 0}, {"rows", "fast"}: {2.85, 0.06}}, Dense, "", "0.95x the time of dense at 90% zeros, which may be off by 6%",
+			map[Form]string{{"rows", "fast"}: "0.95x the time, which may be off by 6%"},
 		},
 		"beyond the noise": {map[Form]Timing{{Dense, ""}: {us, 0}, {"rows", "fast"}: {2.85, 0.04}}, "rows", "fast", "measured 1.1x faster than dense", nil},
 	} {

@@ -255,9 +255,10 @@ func (p *Pair) candidate(l *Layer) Candidate {
 			c.PointsUs[i] = second.PointsUs[i]
 		}
 	}
-	c.PredictedUs = geometric(c.PointsUs)
-	if c.MeasuredUs, c.Noise = 0, max(first.Noise, second.Noise); first.MeasuredUs > 0 && second.MeasuredUs > 0 {
-		c.MeasuredUs = c.PredictedUs
+	mean := geometric(c.PointsUs)
+	c.PredictedUs, c.MeasuredUs, c.Noise = mean, 0, max(first.Noise, second.Noise)
+	if first.MeasuredUs > 0 && second.MeasuredUs > 0 { // which the points are then of
+		c.PredictedUs, c.MeasuredUs = min(first.PredictedUs, second.PredictedUs), mean
 	}
 	return c
 }
