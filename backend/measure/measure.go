@@ -198,7 +198,8 @@ func (m *Measurement) find(uses []ir.WeightUse) (most int) {
 	return most
 }
 
-// recall takes what is known of a use of a weight. It reports whether that is all: of each form for the columns of each place.
+// recall takes what is known of a use of a weight. It reports whether that suffices: for each form and half of the numbers of
+// columns at the places, since there may not have been time for all.
 func (m *Measurement) recall(number int, forms []choose.Candidate) bool {
 	if m.Known == nil {
 		return false
@@ -206,17 +207,23 @@ func (m *Measurement) recall(number int, forms []choose.Candidate) bool {
 	list := map[key][]sample{}
 	for _, f := range forms {
 		k := key{m.problems[number], form(&f)}
-		columns := map[int]bool{}
+		known := map[int]bool{}
 		for _, e := range m.Known.of(k.problem, k.form) {
 			s := sample{n: e.N, us: e.Us, noise: e.Noise}
 			s.predicted, _ = m.Layers[number].Us(&f, e.N)
 			list[k] = append(list[k], s)
-			columns[e.N] = true
+			known[e.N] = true
 		}
+		columns, both := map[int]bool{}, 0
 		for _, p := range m.Places {
-			if !columns[p.Columns[number]] {
-				return false
+			if n := p.Columns[number]; !columns[n] {
+				if columns[n] = true; known[n] {
+					both++
+				}
 			}
+		}
+		if 2*both < len(columns) {
+			return false
 		}
 	}
 	maps.Copy(m.known.samples, list)

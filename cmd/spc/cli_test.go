@@ -52,6 +52,7 @@ func workspace(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	t.Chdir(dir)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // the user's timings are none of the tests'
 	writeModel(t, "model.onnx", classifier)
 	writeModel(t, "lm.onnx", languageModel)
 	writeModel(t, "mixed.onnx", mixed)

@@ -28,7 +28,6 @@ func tunedReport(t *testing.T, text string) spc.Report {
 // compile --tune and tune write models whose formats were measured, and say what was.
 func TestTune(t *testing.T) {
 	workspace(t)
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	r := tunedReport(t, ok(t, "compile", "model.onnx", "-o", "tuned.spx", "--sparsity", "0.8", "--tune", "--tune-budget", "30s", "--json", "--quiet"))
 	if !slices.Contains(r.Options.Command, "--tune") {
 		t.Errorf("made by %q", r.Options.Command)
@@ -114,7 +113,6 @@ func TestTune(t *testing.T) {
 
 func TestTuneRefusals(t *testing.T) {
 	workspace(t)
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	if r := spcRun("compile", "model.onnx", "-o", "ell.spx", "--sparsity", "0.8", "--format", "ell", "--quiet"); r.status != 0 {
 		t.Fatal(r.errors)
 	}
