@@ -139,7 +139,7 @@ func TestFormsAreMeasuredInPlace(t *testing.T) {
 // What takes far longer than dense is not measured again, errors end it, and too little time is one.
 func TestMeasuringEnds(t *testing.T) {
 	runs, loads := map[bool]int{}, 0
-	m, open := measurement(t, func(node, format string, n int) time.Duration {
+	m, _ := measurement(t, func(node, format string, n int) time.Duration {
 		dense := format == choose.Dense
 		if node == "first" && n == 4 {
 			runs[dense]++
@@ -169,7 +169,7 @@ func TestMeasuringEnds(t *testing.T) {
 		"a load":   {func(m *Measurement) { m.Load = func(*ir.Graph) (backend.Program, error) { return nil, broken } }, broken},
 		"the time": {func(m *Measurement) { m.Until = time.Now().Add(3 * time.Millisecond) }, ErrBudget},
 	} {
-		m, open = measurement(t, func(string, string, int) time.Duration { return time.Millisecond })
+		m, open := measurement(t, func(string, string, int) time.Duration { return time.Millisecond })
 		c.change(m)
 		if _, err := m.Run(t.Context()); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
