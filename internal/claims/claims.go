@@ -92,21 +92,20 @@ func Write(flag, path string) error {
 
 // Again says that the file at path, where this command has written it, is to be written anew.
 func Again(path string) {
-	l := current.Load()
-	if l == nil {
-		return
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return // there is none
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.written = slices.DeleteFunc(l.written, func(p place) bool { return p.file != nil && os.SameFile(p.file, info) })
+	forget(path, func(l *ledger, is func(fs.FileInfo) bool) {
+		l.written = slices.DeleteFunc(l.written, func(p place) bool { return p.file != nil && is(p.file) })
+	})
 }
 
 // Update says that the file at path, which this command has read, is to be written anew, with more than it had.
 func Update(path string) {
+	forget(path, func(l *ledger, is func(fs.FileInfo) bool) {
+		maps.DeleteFunc(l.read, func(_ string, read fs.FileInfo) bool { return is(read) })
+	})
+}
+
+// forget calls drop with what tells the file at path from others, where there is one.
+func forget(path string, drop func(l *ledger, is func(fs.FileInfo) bool)) {
 	l := current.Load()
 	if l == nil {
 		return
@@ -117,7 +116,7 @@ func Update(path string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.read, func(_ string, read fs.FileInfo) bool { return os.SameFile(read, info) })
+	drop(l, func(other fs.FileInfo) bool { return os.SameFile(other, info) })
 }
 
 // Replace is asked right before a file is written to path: an error where what is there
