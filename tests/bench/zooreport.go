@@ -166,11 +166,6 @@ func (r *Results) printZoo(w io.Writer) {
 		if z.Error != "" {
 			fmt.Fprintf(w, "failed: %s: %s\n", z.Name, z.Error)
 		}
-		for _, v := range z.Variants {
-			if v.Exact != nil && z.Threads == threads[0] {
-				fmt.Fprintf(w, "rounding: %s, %s: rel l2 %.2g; to the interpreter, which sums in f64, %.2g, and ONNX Runtime %.2g\n", z.Name, v.Name, v.RelL2, v.Exact.SPC, v.Exact.ORT)
-			}
-		}
 		for _, s := range z.Interpreted {
 			if s.Share > noted && z.Threads == threads[0] {
 				fmt.Fprintf(w, "without a kernel: %s: %.1f%% of the time in %s of %s\n", z.Name, 100*s.Share, plural(s.Nodes, "node"), s.Op)

@@ -16,7 +16,7 @@ import torch
 import networks  # enters its members
 import vision  # enters its members
 from member import MEMBERS, Member
-from prepare import calibrate, jitter
+from prepare import calibrate, jitter, subdue
 
 LIST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "list")
 
@@ -65,6 +65,7 @@ def export(name: str, small: bool, path: str) -> None:
 
     with torch.no_grad():
         jitter(made.module)
+        subdue(made.module)
         calibrate(made.module, draw, draws=32 if small else 8)
     data = io.BytesIO()
     torch.onnx.export(
