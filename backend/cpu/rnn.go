@@ -20,6 +20,7 @@ type recurrent struct {
 	reverse                    bool
 	input                      linear              // X W' and all biases that a sum takes, [seq*batch, dirs*gates*H]
 	state                      backend.FloatKernel // R, [dirs*gates*H, H]
+	linears                    []backend.Linear    // see stateKernels
 	stages                     []stage             // of a step
 	resetBias                  []float32           // of a GRU's last gate, added to R h before r multiplies it, [dirs*H]; nil for none
 	lengths, initialH, initial bool                // there are sequence_lens, initial_h, initial_c
@@ -86,6 +87,9 @@ func bindRecurrent(p *program, n *ir.Node, o *op.Recurrent, activations []string
 	if !ok || prod(xs) == 0 || c.hidden == 0 {
 		return nil, nil
 	}
+	if c.linears, err = p.stateKernels(n, c); err != nil {
+		return nil, err
+	}
 	m := gates * c.hidden
 	c.input = linear{kernel: w[0], tokens: c.seq * c.batch, m: c.dirs * m, k: xs[2], scale: 1, add: -1,
 		ep: epilogue{residual: -1, lo: -inf, hi: inf}}
@@ -131,20 +135,41 @@ func (c *recurrent) biases(b []float32) {
 	c.input.ep.bias = sum
 }
 
-// linear is the state's kernel where that multiplies the states of all samples as
-// tokens: if there are some and a block of units is a panel, or if all units are one
-// block.
-func (c *recurrent) linear() backend.Linear {
-	k, ok := c.state.(backend.Linear)
-	if ok && (c.batch > 1 && c.hidden%unitBlock == 0 || c.hidden <= unitBlock) {
-		return k
+// stateKernels are those that multiply the states of all samples as tokens: for each direction one for each gate, whose rows so begin a
+// panel, or one for all gates where one block has all units. There are none where states are multiplied otherwise.
+func (p *program) stateKernels(n *ir.Node, c *recurrent) ([]backend.Linear, error) {
+	if _, ok := c.state.(backend.Linear); !ok || c.batch == 1 && c.hidden > unitBlock {
+		return nil, nil
 	}
-	return nil
+	for _, ref := range n.Op.(ir.WeightOp).Weights(n) {
+		if ref.Input != 2 {
+			continue
+		}
+		ref.Groups = c.dirs * c.gates / c.gatesEach()
+		all, err := p.weight(n.Input(2), ref)
+		if err != nil {
+			return nil, n.Errorf(ir.ErrInvalid, "weight %s: %v", n.Input(2).Name, err)
+		}
+		out := make([]backend.Linear, len(all))
+		for i, k := range all {
+			out[i] = k.(backend.Linear) // as that of the whole weight is, of which they are parts
+		}
+		return out, nil
+	}
+	return nil, nil
+}
+
+// gatesEach is the number of gates whose products one of the linears computes.
+func (c *recurrent) gatesEach() int {
+	if c.hidden <= unitBlock {
+		return c.gates
+	}
+	return 1
 }
 
 // panels reports whether the states of all samples are multiplied in panels.
 func (c *recurrent) panels() bool {
-	return c.linear() == nil && c.batch > max(c.state.VecColumns(), 4)
+	return c.linears == nil && c.batch > max(c.state.VecColumns(), 4)
 }
 
 // strips is the number of panels that the states of the samples fill.
@@ -171,8 +196,8 @@ func (c *recurrent) shared() int {
 	switch {
 	case c.panels():
 		n += c.dirs * c.strips() * (c.sumRows() + c.hidden) * backend.Panel
-	case c.linear() != nil:
-		n += c.dirs * c.batch * c.dirs * c.gates * c.hidden
+	case c.linears != nil:
+		n += c.gates * states
 	}
 	return n
 }
@@ -188,9 +213,8 @@ type recurrence struct {
 	z, rh   []float32    // a GRU's gate z, and r*h, between two stages, [dirs, batch, H]
 	first   []float32    // products with zero states, [dirs*gates*H], where those come first
 	hs      []float32    // panels of the states, [dirs, strips, H, 64]
-	sums    []float32    // panels of the products, [dirs, strips, sumRows, 64], or with tokens, [dirs, batch, dirs*gates*H]
-	linear  backend.Linear
-	units   []units // by worker
+	sums    []float32    // panels of the products, [dirs, strips, sumRows, 64], or of tokens, [linears, batch, rows of each]
+	units   []units      // by worker
 
 	// Of a step.
 	step    int
@@ -214,9 +238,12 @@ func (c *recurrent) prepare(x *exec, in, out []*tensor.Tensor) func() error {
 	if len(c.stages) > 1 {
 		r.z, r.rh = take(states), take(states)
 	}
-	switch r.linear = c.linear(); {
-	case r.linear != nil:
-		r.sums = take(c.dirs * c.batch * m)
+	switch {
+	case c.linears != nil:
+		r.sums = take(c.batch * m)
+		for _, k := range c.linears {
+			x.warm(k, true)
+		}
 	case c.panels():
 		r.hs = take(c.dirs * c.strips() * c.hidden * backend.Panel)
 		r.sums = take(c.dirs * c.strips() * c.sumRows() * backend.Panel)
@@ -299,8 +326,8 @@ func (r *recurrence) prepare() func() {
 // body for n parts of each of these.
 func (r *recurrence) stageOf(run func(d, n int, body func(worker, i int))) func(d int) {
 	blocks := (r.hidden + unitBlock - 1) / unitBlock
+	body := func(worker, i int) { r.vectors(worker, i/blocks, i%blocks*unitBlock) }
 	if !r.panels() {
-		body := func(worker, i int) { r.vectors(worker, i/blocks, i%blocks*unitBlock) }
 		return func(d int) { run(d, blocks, body) }
 	}
 	strips := r.strips()
@@ -312,6 +339,10 @@ func (r *recurrence) stageOf(run func(d, n int, body func(worker, i int))) func(
 		r.panel(worker, i/blocks/strips, i/blocks%strips, i%blocks*unitBlock)
 	}
 	return func(d int) {
+		if r.start() {
+			run(d, blocks, body)
+			return
+		}
 		run(d, strips*blocks, load)
 		run(d, strips*parts, multiply)
 		run(d, strips*blocks, finish)
@@ -331,7 +362,7 @@ func (r *recurrence) states() []float32 {
 func (r *recurrence) vectors(worker, d, j int) {
 	buf, u, n := r.scratch[worker], &r.units[worker], min(unitBlock, r.hidden-j)
 	*u = units{d: d, j: j, n: n}
-	if r.linear != nil && !r.start() {
+	if r.linears != nil && !r.start() {
 		r.tokens(buf, d, j, n)
 	}
 	for u.b = range r.batch {
@@ -344,16 +375,16 @@ func (r *recurrence) vectors(worker, d, j int) {
 
 // tokens multiplies the states of direction d for n units from j on.
 func (r *recurrence) tokens(buf []float32, d, j, n int) {
-	all := r.dirs * r.gates * r.hidden
-	y, x := r.sums[d*r.batch*all:][:r.batch*all], r.states()[d*r.batch*r.hidden:][:r.batch*r.hidden]
-	row := (d*r.gates+r.stage.from)*r.hidden + j
-	gates := r.stage.to - r.stage.from
-	if n == r.hidden { // the rows of all gates follow each other
-		r.linear.Tokens(y, x, r.batch, row/backend.Panel*backend.Panel, row+gates*n, buf)
+	each := r.gatesEach()
+	x := r.states()[d*r.batch*r.hidden:][:r.batch*r.hidden]
+	size := each * len(x)
+	if each > 1 {
+		from := r.stage.from * r.hidden / backend.Panel * backend.Panel
+		r.linears[d].Tokens(r.sums[d*size:][:size], x, r.batch, from, r.stage.to*r.hidden, buf)
 		return
 	}
-	for g := range gates {
-		r.linear.Tokens(y, x, r.batch, row+g*r.hidden, row+g*r.hidden+n, buf)
+	for g := d*r.gates + r.stage.from; g < d*r.gates+r.stage.to; g++ {
+		r.linears[g].Tokens(r.sums[g*size:][:size], x, r.batch, j, j+n, buf)
 	}
 }
 
@@ -367,8 +398,10 @@ func (r *recurrence) product(u *units, g int, buf []float32) []float32 {
 	case r.start():
 		copy(buf[:u.n], r.first[row:])
 		return buf[:u.n]
-	case r.linear != nil:
-		return r.sums[(u.d*r.batch+u.b)*r.dirs*r.gates*r.hidden+row:][:u.n]
+	case r.linears != nil:
+		each := r.gatesEach()
+		k, at := (u.d*r.gates+g)/each, g%each*r.hidden+u.j
+		return r.sums[(k*r.batch+u.b)*each*r.hidden+at:][:u.n]
 	}
 	lo := row / backend.VecTile * backend.VecTile
 	r.state.Vec(buf, r.states()[(u.d*r.batch+u.b)*r.hidden:][:r.hidden], lo, row+u.n)

@@ -10,11 +10,13 @@ import (
 
 	"spc/backend"
 	"spc/backend/format"
+	"spc/backend/format/dense"
 	"spc/backend/ref"
 	"spc/internal/debug"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
+	formats "spc/passes/choose"
 )
 
 // recurrentCase is a node of a recurrent operator.
@@ -50,7 +52,7 @@ func randomRecurrent(rng *rand.Rand) *recurrentCase {
 	if c.kind == "LSTM" && rng.IntN(2) == 0 {
 		c.attrs["activations"] = []string{"sigmoid", "tanh", "tanh", "sigmoid", "tanh", "tanh"}[:3*c.dirs]
 	}
-	stored := [][2]string{{}, {}, {"csr", ""}, {"block", "2x1"}, {"block", "16x1"}, {"block", "1x4"}, {"ell", "8x1"}}[rng.IntN(7)]
+	stored := [][2]string{{}, {}, {"csr", ""}, {"block", "2x1"}, {"block", "16x1"}, {"block", "1x4"}, {"ell", "8x1"}, {"dense", ""}}[rng.IntN(8)]
 	c.format, c.config = stored[0], stored[1]
 	return c
 }
@@ -119,11 +121,21 @@ func (c *recurrentCase) graph(t *testing.T, rng *rand.Rand) (plain, stored *ir.G
 	}
 	for _, w := range stored.WeightUses() {
 		mat := w.View.Matrix(w.Value.Const)
+		elements := tensor.F32
+		if c.format == dense.Name && c.hidden%2 == 0 { // in 16 bits, which hold both
+			elements = tensor.BF16
+			mat = mat.To(elements).To(tensor.F32)
+			for _, v := range g.Constants() {
+				if v.Name == w.Value.Name {
+					v.Const.CopyFrom(mat.Reshape(v.Const.Shape()...))
+				}
+			}
+		}
 		parts, err := format.Lookup(c.format).Pack(mat, c.config)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.Value.Store = &ir.Store{Format: c.format, Config: c.config, View: w.View, Rows: mat.Dim(0), Cols: mat.Dim(1), Parts: parts}
+		w.Value.Store = &ir.Store{Format: c.format, Config: c.config, View: w.View, Rows: mat.Dim(0), Cols: mat.Dim(1), Parts: formats.Narrow(parts, elements)}
 		w.Value.Const = nil
 	}
 	return g, stored, in

@@ -53,12 +53,15 @@ func (p *program) weight(v *ir.Value, ref ir.Weight) ([]backend.Kernel, error) {
 }
 
 func (p *program) newKernels(v *ir.Value, ref ir.Weight) ([]backend.Kernel, error) {
-	if v.Store != nil {
+	if v.Store != nil && ref.Groups == 1 {
 		k, err := format.Lookup(v.Store.Format).Kernel(v.Store)
 		if k == nil {
 			return nil, err
 		}
 		return []backend.Kernel{k}, nil
+	}
+	if v.Store != nil { // dense: no other is asked for in groups
+		return groupsOf(v.Store.Part("values"), ref.Groups)
 	}
 	if ref.Groups == 1 && v.Const.DType() == tensor.F32 && v.Const.Rank() == 2 && ref.View.RowAxes == 1 && slices.Equal(ref.View.Perm, []int{1, 0}) {
 		k := dense.NewTransposed(v.Const)
@@ -79,6 +82,22 @@ func (p *program) newKernels(v *ir.Value, ref ir.Weight) ([]backend.Kernel, erro
 		if all[g] = k; v.Const.DType() == tensor.F32 { // others are kept
 			size := len(v.Const.Bytes()) / ref.Groups
 			p.source(k, v.Const.Bytes()[g*size:][:size])
+		}
+	}
+	return all, nil
+}
+
+// groupsOf returns dense kernels for parts of the rows of a matrix.
+func groupsOf(m *tensor.Tensor, groups int) ([]backend.Kernel, error) {
+	all := make([]backend.Kernel, groups)
+	rows, size := m.Dim(0)/groups, len(m.Bytes())/groups
+	for g := range all {
+		part, err := tensor.FromBytes(m.DType(), []int{rows, m.Dim(1)}, m.Bytes()[g*size:][:size])
+		if err != nil {
+			return nil, err
+		}
+		if all[g], err = format.Lookup(dense.Name).Kernel(dense.Store(part)); err != nil {
+			return nil, err
 		}
 	}
 	return all, nil
