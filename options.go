@@ -42,6 +42,8 @@ type CompileOptions struct {
 
 	Target Target // the device that formats are chosen for
 	Format Format // of all weights that it suits
+	// Profile is what is known of the speed of the CPU that formats are chosen for; nil is DefaultProfile.
+	Profile *Profile
 	// OneFormat forbids that weights are kept in two formats, one for few columns and one for many.
 	OneFormat bool
 
@@ -270,10 +272,13 @@ func Targets() []Target { return []Target{CPU, CUDA, CUDASM80, CUDASM90} }
 // ParseTarget reads one of Targets.
 func ParseTarget(s string) (Target, error) { return option.OneOf(option.Target, s, Targets()) }
 
-// formats are those to choose from, and how their speed on the target is predicted.
-func (t Target) formats() ([]choose.Format, choose.Model) {
+// formats are those to choose from, and how their speed on the target is predicted, on a CPU by a profile of this version.
+func (t Target) formats(p *Profile) ([]choose.Format, choose.Model) {
 	if t == CPU {
-		return format.Choices(machine.Default), tune.Of(machine.Default)
+		if p == nil || p.Version != machine.Version {
+			p = machine.Default
+		}
+		return format.Choices(p), tune.Of(p)
 	}
 	rates := backend.RatesOf(strings.TrimPrefix(strings.TrimPrefix(string(t), string(CUDA)), ":"))
 	return format.GPUChoices(rates, tensor.F16), tune.GPU(rates)
@@ -337,6 +342,9 @@ func (o *CompileOptions) report(c *passes.Context) (ReportOptions, error) {
 		Pattern: c.Prune.Pattern.String(), Sparsity: c.Prune.Sparsity, Allocate: string(c.Prune.Allocate),
 		Format: c.Choose.Format, Target: string(o.Target), Quantize: quantize, OneFormat: o.OneFormat, Command: o.Command,
 	}
+	if o.Profile != nil && o.Profile != machine.Default {
+		r.Profile = o.Profile
+	}
 	return r, err
 }
 
@@ -350,7 +358,15 @@ func (o *CompileOptions) passContext(seen *calib.Observer) (*passes.Context, err
 		return nil, err
 	}
 	c := &passes.Context{Masks: o.Prune.Masks, Store16: o.Target == CPU}
-	c.Formats, c.Model = o.Target.formats()
+	if p := o.Profile; p != nil {
+		if o.Target != CPU {
+			return nil, option.Errorf("%v %s: profiles are of CPUs, want none where %v is %s", option.Profile, p.Name, option.Target, o.Target)
+		}
+		if err := p.Check(); err != nil {
+			return nil, option.Errorf("%v %s: %v", option.Profile, p.Name, err)
+		}
+	}
+	c.Formats, c.Model = o.Target.formats(o.Profile)
 	c.Choose.Format, c.Choose.OneFormat = choose.Auto, o.OneFormat
 	for _, symbol := range slices.Sorted(maps.Keys(o.Open)) {
 		if err := o.Open[symbol].Check(); err != nil {

@@ -10,6 +10,7 @@
 package spc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +24,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/format"
+	"spc/backend/machine"
 	"spc/internal/atomicfile"
 	"spc/internal/mapped"
 	"spc/internal/verify"
@@ -87,12 +89,17 @@ type ReportOptions struct {
 	Format   string  `json:"format"`
 	Target   string  `json:"target"`
 	Quantize string  `json:"quantize,omitempty"`
+	// Profile is that of the CPU that formats were chosen for, nil for DefaultProfile.
+	Profile *Profile `json:"profile,omitempty"`
 	// OneFormat forbade that weights have two formats.
 	OneFormat bool `json:"one_format,omitempty"`
 	// Command would make the model again, in the folder of what it names; empty where a program
 	// compiled it that did not say so.
 	Command []string `json:"command,omitempty"`
 }
+
+// CPU is the profile that formats were chosen by, or would be.
+func (o *ReportOptions) CPU() *Profile { return cmp.Or(o.Profile, machine.Default) }
 
 // Totals sums over all weights. Those that were removed with whole channels count
 // as zeros.
@@ -110,6 +117,9 @@ type (
 	Dim       = ir.Dim           // a size, a symbol, or an expression of symbols
 	Type      = ir.Type          // of a value
 	Tolerance = verify.Tolerance // of a comparison
+	Profile   = machine.Profile  // of the speed of a CPU
+	Family    = machine.Family   // of kernels, in a profile
+	Rate      = machine.Rate     // of a family
 )
 
 // Port is an input or an output of a model. Sequences and optionals are tensors whose
@@ -236,6 +246,11 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 
 // check reports numbers of a report that do not go together, as those of a file that was tampered with may.
 func (r *Report) check() error {
+	if p := r.Options.Profile; p != nil {
+		if err := p.Check(); err != nil {
+			return err
+		}
+	}
 	for i := range r.Layers {
 		if err := r.Layers[i].Check(); err != nil {
 			return fmt.Errorf("layer %s, weight %s: %w", r.Layers[i].Name, r.Layers[i].Weight, err)

@@ -153,6 +153,7 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 	}
 	ms := measure.Measurement{
 		Graph: t.plain, Layers: predicted.layers, Places: t.places, Load: t.load, Threads: t.threads(), Most: o.Forms, Known: t.known, Step: t.step,
+		Cache: t.report.Options.CPU().Next.Bytes,
 		Until: time.Now().Add(time.Duration(measuring * float64(time.Until(t.end)))),
 	}
 	timings, err := ms.Run(ctx)
@@ -344,7 +345,7 @@ func (t *tuning) prepare() error {
 		v.Const, v.Store = w, nil
 	}
 	c := &t.context
-	c.Formats, c.Model = CPU.formats()
+	c.Formats, c.Model = CPU.formats(t.report.Options.Profile)
 	c.Choose.OneFormat = t.report.Options.OneFormat
 	for _, l := range t.report.Layers {
 		if dt, err := tensor.ParseDType(l.DType); err == nil && (dt == tensor.F16 || dt == tensor.BF16) {

@@ -186,9 +186,5 @@ func (t *tiledConv) together(x *exec) (run func()) {
 // winogradTile is the size of the tiles that a convolution is computed by, 0 where
 // the product with patches is faster.
 func winogradTile(g *convGeometry) int {
-	c := machine.Conv{M: g.rows, C: g.channels, Images: g.images, OH: g.out[0], OW: g.out[1]}
-	if tile, _, cost := machine.Default.Tiles(c); cost < machine.Default.Direct(c) {
-		return tile
-	}
-	return 0
+	return machine.Tile(machine.Conv{M: g.rows, C: g.channels, Images: g.images, OH: g.out[0], OW: g.out[1]})
 }

@@ -27,6 +27,9 @@ type Profile struct {
 	Near   int     `json:"near"`   // bytes of weights that stay in the level 2 cache from run to run
 	Next   Level   `json:"next"`   // the cache behind that
 	Memory float64 `json:"memory"` // bytes a second from there
+	// Cold is the bytes a second at which the weights of a network come from Next if not all fit Near. Where it is 0, those
+	// that fit one by one count as near.
+	Cold float64 `json:"cold,omitempty"`
 
 	Rates    map[Family]Rate `json:"rates"`
 	Tokens   float64         `json:"tokens"` // what a tile of tokens of a dense product costs besides, in columns of W
@@ -53,6 +56,16 @@ type Images struct {
 	Strip float64 `json:"strip"`
 	Far   float64 `json:"far"`
 	Pad   float64 `json:"pad"`
+	// Row is the cost of an element of a panel of pixels for a kernel of one tap, Tap of a strip for others than those of Patch and
+	// Strip, Lay of an image that is laid out for these, with zeros around it or in a plane for each position modulo
+	// the strides. All are Farther times that where images do not fit the cache.
+	Row float64 `json:"row,omitempty"`
+	Tap float64 `json:"tap,omitempty"`
+	Lay float64 `json:"lay,omitempty"`
+	// Turn is the cost of an element of a result that is turned from a panel into tokens.
+	Turn float64 `json:"turn,omitempty"`
+	// Plane is what any convolution with several taps or strides costs for each channel of an image besides.
+	Plane float64 `json:"plane,omitempty"`
 }
 
 // Winograd is what transforms cost, in floating-point operations that the peak allows in the time.
@@ -83,9 +96,9 @@ func (p *Profile) Of(f Family) Kernel {
 var profiles embed.FS
 
 // Default is the profile that choosing goes by unless another is named, so that the result of a compile is the same
-// on every machine.
+// on every machine. It is not to be changed.
 var Default = func() *Profile {
-	p, err := Known("default")
+	p, err := read("default")
 	if err != nil {
 		panic(err)
 	}
@@ -106,9 +119,16 @@ func Names() []string {
 
 // Known returns the profile of a name that comes with the program.
 func Known(name string) (*Profile, error) {
+	if name == Default.Name {
+		return Default, nil
+	}
 	if !slices.Contains(Names(), name) {
 		return nil, fmt.Errorf("no profile %q, want one of %s: %w", name, strings.Join(Names(), ", "), ir.ErrInvalid)
 	}
+	return read(name)
+}
+
+func read(name string) (*Profile, error) {
 	b, err := profiles.ReadFile("profiles/" + name + ".json")
 	if err != nil {
 		return nil, err
@@ -125,33 +145,50 @@ func Parse(b []byte) (*Profile, error) {
 	if p.Version != Version {
 		return nil, fmt.Errorf("a profile of version %d, want %d: %w", p.Version, Version, ir.ErrVersion)
 	}
-	return p, p.check()
+	return p, p.Check()
 }
 
-// check returns an error unless predictions by p are numbers.
-func (p *Profile) check() error {
-	positive := map[string]float64{
-		"peak": p.Peak, "near": float64(p.Near), "next.bytes": float64(p.Next.Bytes), "next.bandwidth": p.Next.Bandwidth, "memory": p.Memory,
-		"winograd.grid.2": p.Winograd.Grid[2], "winograd.grid.4": p.Winograd.Grid[4], "images.near": float64(p.Images.Near),
+// Check returns an error unless predictions by a profile are numbers.
+func (p *Profile) Check() error {
+	i, w := p.Images, p.Winograd
+	list := []number{
+		{"peak", p.Peak, true}, {"near", float64(p.Near), true}, {"next.bytes", float64(p.Next.Bytes), true}, {"next.bandwidth", p.Next.Bandwidth, true},
+		{"memory", p.Memory, true}, {"cold", p.Cold, false}, {"tokens", p.Tokens, false},
+		{"images.near", float64(i.Near), true}, {"images.patch", i.Patch, false}, {"images.farther", i.Farther, false}, {"images.strip", i.Strip, false},
+		{"images.far", i.Far, false}, {"images.pad", i.Pad, false}, {"images.row", i.Row, false}, {"images.tap", i.Tap, false}, {"images.lay", i.Lay, false},
+		{"images.turn", i.Turn, false}, {"images.plane", i.Plane, false},
+		{"winograd.word", w.Word, false}, {"winograd.start", w.Start, false}, {"winograd.point", w.Point, false},
+		{"winograd.grid.2", w.Grid[2], true}, {"winograd.grid.4", w.Grid[4], true},
 	}
-	for f := range kinds {
+	for _, f := range Families() {
 		r, ok := p.Rates[f]
 		if !ok && f == Generated {
 			continue
 		}
 		at := "rates." + string(f) + "."
-		positive[at+"panel"] = r.Panel
-		for i, n := range r.Narrow {
-			positive[fmt.Sprintf("%snarrow[%d]", at, i)] = n
-		}
-		if f.VecColumns() > 0 {
-			positive[at+"vec"] = r.Vec
+		list = append(list, number{at + "panel", r.Panel, true}, number{at + "start", r.Start, false}, number{at + "vec", r.Vec, f.VecColumns() > 0},
+			number{at + "vec_start", r.VecStart, false}, number{at + "vec_idle", r.VecIdle, false})
+		for k, n := range r.Narrow {
+			list = append(list, number{fmt.Sprintf("%snarrow[%d]", at, k), n, true})
 		}
 	}
-	for name, v := range positive {
-		if !(v > 0) {
-			return fmt.Errorf("a profile whose %s is %v, want more than 0: %w", name, v, ir.ErrCorrupt)
+	for _, n := range list {
+		switch {
+		case n.positive && !(n.value > 0 && n.value <= mostNumber):
+			return fmt.Errorf("a profile whose %s is %v, want more than 0, up to %v: %w", n.name, n.value, mostNumber, ir.ErrCorrupt)
+		case !(n.value >= 0 && n.value <= mostNumber):
+			return fmt.Errorf("a profile whose %s is %v, want 0 to %v: %w", n.name, n.value, mostNumber, ir.ErrCorrupt)
 		}
 	}
 	return nil
 }
+
+// number is one of a profile.
+type number struct {
+	name     string
+	value    float64
+	positive bool
+}
+
+// mostNumber bounds the numbers of a profile.
+const mostNumber = 1e18

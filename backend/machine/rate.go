@@ -2,6 +2,11 @@
 // convolutions cost beside, as its profile has it. It imports choose.
 package machine
 
+import (
+	"maps"
+	"slices"
+)
+
 // Rate is the measured speed of a family of kernels, as shares of the peak and steps.
 //
 // Panels are multiplied in blocks of columns of W that stay in the level 1 cache.
@@ -57,6 +62,9 @@ var kinds = map[Family]kind{
 	Dense8:    {1 << 16, 0},
 	Groups8:   {512, 0},
 }
+
+// Families lists them.
+func Families() []Family { return slices.Sorted(maps.Keys(kinds)) }
 
 // rows and runs are the families of blocks by their rows and by their columns.
 var (

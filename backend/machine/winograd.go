@@ -44,7 +44,7 @@ func (p *Profile) Patches(c Conv) float64 {
 	if p.far(c) {
 		cost *= p.Images.Farther
 	}
-	return cost
+	return cost + p.Images.Plane*float64(c.C*c.Images)
 }
 
 // far reports whether an image does not fit the level 2 cache.
@@ -60,14 +60,52 @@ func (p *Profile) Loaded(w *choose.Matrix, work, e float64) float64 {
 }
 
 // Turned is the share of the peak that is left of efficiency e in a product of so much work whose panels are loaded from n
-// tokens of k features.
-func (p *Profile) Turned(k, n int, work, e float64) float64 {
+// tokens of k features, and whose results become n tokens of m.
+func (p *Profile) Turned(m, k, n int, work, e float64) float64 {
 	if work == 0 { // no nonzeros
 		return e
 	}
 	cost := p.Images.Patch * float64(k*n)
 	if 8*k*n > p.Images.Near {
 		cost *= p.Images.Farther
+	}
+	cost += p.Images.Turn * float64(m*n)
+	return work / (work/e + cost)
+}
+
+// Seen is the share of the peak that is left of efficiency e in a product of so much work with n pixels whose panels are loaded from
+// images in other ways than those of Of are.
+func (p *Profile) Seen(w *choose.Matrix, n int, work, e float64) float64 {
+	s := w.Slide
+	if _, ok := Of(w); ok || s == nil || work == 0 {
+		return e
+	}
+	images, out := s.Pixels()
+	// By channel: the taps, the planes that they read, of one for each position modulo the strides, and how far in one a panel reaches.
+	taps, phases, reach, plane := 1, 1, panel, 1
+	row := 1
+	for i := len(out) - 1; i >= 0; i-- {
+		behind := (s.Kernel[i] - 1) * s.Dilation[i]
+		taps *= s.Kernel[i]
+		phases *= min(s.Stride[i], s.Kernel[i])
+		reach += behind / s.Stride[i] * row
+		row = out[i] + behind/s.Stride[i]
+		plane *= row
+	}
+	channels := float64(w.Dim(1)) / float64(taps)
+	cost, planes := p.Images.Row*float64(w.Dim(1))*float64(n), 0.0
+	if taps > 1 {
+		cost = p.Images.Tap * channels * float64(n) * min(float64(taps), float64(phases*reach)/panel)
+	}
+	if taps > 1 || slices.ContainsFunc(s.Stride, func(n int) bool { return n > 1 }) {
+		cost += p.Images.Lay * channels * float64(images*phases*plane)
+		planes = p.Images.Plane * channels * float64(images*phases)
+	}
+	if 4*channels*float64(images*phases*plane) > float64(p.Images.Near) {
+		cost *= p.Images.Farther
+	}
+	if cost += planes; cost == 0 {
+		return e
 	}
 	return work / (work/e + cost)
 }
@@ -94,26 +132,31 @@ func (p *Profile) strips(c Conv) float64 {
 		cost += p.Images.Far
 	}
 	copied := min((rows+2)*float64(width+2)/panel*float64(c.OH*c.OW), float64((c.OH+2)*(c.OW+2)*((c.OH*c.OW+panel-1)/panel)))
-	return cost*copied*float64(c.C*c.Images) + p.Images.Pad
+	return (cost*copied+p.Images.Plane)*float64(c.C*c.Images) + p.Images.Pad
 }
 
-// Tiles returns the size of the tiles, 2 or 4, by which Winograd's algorithm is
-// fastest, the operations of its products, and its cost in floating-point
-// operations at the peak.
-func (p *Profile) Tiles(c Conv) (tile int, work, cost float64) {
+// Tile is the size of the tiles, 2 or 4, by which programs compute a convolution with Winograd's algorithm, 0 where they multiply
+// patches of the images. It is what is faster by the default profile, so that results do not depend on another.
+func Tile(c Conv) int {
+	best, least := 0, Default.Direct(c)
 	for _, t := range []int{2, 4} {
-		points := float64((t + 2) * (t + 2))
-		tiles := float64(c.Images * ((c.OH + t - 1) / t) * ((c.OW + t - 1) / t))
-		groups := float64((c.C+granule-1)/granule + (c.M+granule-1)/granule)
-		rows := float64((c.M + granule - 1) / granule * granule)
-		panels := float64((c.M + panel - 1) / panel)
-		products := 2 * points * float64(c.C) * rows * tiles
-		total := products * (float64(c.C) + p.Winograd.Start) / float64(c.C) / p.Of(Dense).Panel
-		total = max(total, p.Winograd.Word*points*float64(c.C)*rows)
-		total += p.Winograd.Grid[t]*tiles*groups + p.Winograd.Point*points*panels
-		if tile == 0 || total < cost {
-			tile, work, cost = t, products, total
+		if _, cost := Default.Tiled(c, t); cost < least {
+			best, least = t, cost
 		}
 	}
-	return tile, work, cost
+	return best
+}
+
+// Tiled returns, for tiles of 2x2 or 4x4 outputs, the operations of the products and the cost of it all in floating-point operations
+// at the peak.
+func (p *Profile) Tiled(c Conv, tile int) (work, cost float64) {
+	points := float64((tile + 2) * (tile + 2))
+	tiles := float64(c.Images * ((c.OH + tile - 1) / tile) * ((c.OW + tile - 1) / tile))
+	groups := float64((c.C+granule-1)/granule + (c.M+granule-1)/granule)
+	rows := float64((c.M + granule - 1) / granule * granule)
+	panels := float64((c.M + panel - 1) / panel)
+	work = 2 * points * float64(c.C) * rows * tiles
+	cost = work * (float64(c.C) + p.Winograd.Start) / float64(c.C) / p.Of(Dense).Panel
+	cost = max(cost, p.Winograd.Word*points*float64(c.C)*rows)
+	return work, cost + p.Winograd.Grid[tile]*tiles*groups + p.Winograd.Point*points*panels
 }

@@ -365,3 +365,40 @@ func TestRecords(t *testing.T) {
 		t.Errorf("%d entries, the first %v", len(r.Entries), r.Entries[0])
 	}
 }
+
+// counted counts the runs of a program, and those that are timed.
+type counted struct {
+	*fake
+	runs, timed *atomic.Int64
+}
+
+func (c *counted) Run(ctx context.Context, in, out []*tensor.Tensor) error {
+	c.runs.Add(1)
+	return c.fake.Run(ctx, in, out)
+}
+
+func (c *counted) Trace(ctx context.Context, in, out []*tensor.Tensor, tell func(*ir.Node, time.Duration)) error {
+	c.timed.Add(1)
+	return c.fake.Trace(ctx, in, out, tell)
+}
+
+// A program whose weights fit the cache runs once more before it is timed, since others have run in between.
+func TestProgramsFindTheirWeightsInTheCache(t *testing.T) {
+	for cache, again := range map[int]int64{0: 0, 1 << 20: 1} {
+		m, _ := measurement(t, func(string, string, int) time.Duration { return time.Microsecond })
+		runs, timed := &atomic.Int64{}, &atomic.Int64{}
+		load := m.Load
+		m.Load = func(g *ir.Graph) (backend.Program, error) {
+			p, err := load(g)
+			return &counted{p.(*fake), runs, timed}, err
+		}
+		m.Cache, m.Rounds = cache, 4
+		if _, err := m.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		made := int64(2 * len(m.variants) * len(m.Places)) // two runs make them ready at each place
+		if timed.Load() == 0 || timed.Load() > 2*made || runs.Load() != made+again*timed.Load() {
+			t.Errorf("a cache of %d bytes: %d runs beside %d that are timed, want %d and %d for each", cache, runs.Load(), timed.Load(), made, again)
+		}
+	}
+}

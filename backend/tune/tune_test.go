@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"math"
 	"testing"
 
 	"spc/backend/machine"
@@ -27,6 +28,18 @@ func TestPredictIsBoundByWorkOrByBytes(t *testing.T) {
 		c.Bytes, c.Again = bytes, true
 		if s, _ := a.Predict(c, 100, 100, 1); s != want {
 			t.Errorf("%d bytes, again: %v s, want %v", bytes, s, want)
+		}
+	}
+	// Weights that do not fit the cache together come from the next one, however small, where it is known how fast.
+	cold, small := Analytic{Peak: 1e9, Bandwidth: 1e6, Cache: 4000, Next: machine.Level{Bytes: 9000, Bandwidth: 4e6}}, choose.Cost{Work: 2e3, Efficiency: 0.5, Bytes: 800}
+	for _, x := range []struct {
+		cold  float64
+		total int
+		want  float64
+	}{{0, 8000, 4e-6}, {2e6, 4000, 4e-6}, {2e6, 4001, 4e-4}, {2e6, 9001, 8e-4}} {
+		cold.Cold, small.Total = x.cold, x.total
+		if s, _ := cold.Predict(small, 10, 10, 1); math.Abs(s-x.want) > 1e-12 {
+			t.Errorf("%+v: %v s", x, s)
 		}
 	}
 	// Weights that all fit into the next cache come from there.

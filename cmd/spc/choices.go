@@ -17,6 +17,7 @@ var flagOf = map[option.Name]string{
 	option.Target:           "target",
 	option.Format:           "format",
 	option.OneFormat:        "one-format",
+	option.Profile:          "profile",
 	option.Timings:          "timings",
 	option.Sparsity:         "sparsity",
 	option.Pattern:          "pattern",

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"strconv"
 	"strings"
@@ -79,15 +80,38 @@ func findDevices() (found, error) {
 }
 
 func devicesCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, measure bool
+	var path string
+	budget := spc.DefaultProfileBudget
 	c := &cobra.Command{
 		Use:   "devices",
-		Short: "List the devices that programs can run on",
+		Short: "List the devices that programs can run on, or measure this machine",
+		Long: `List the devices that programs can run on. --measure measures a core of this machine in
+their place, in about half a minute: its peak, its bandwidths, and products that are drawn
+at random in many formats, and stores what was found as its profile. spc compile chooses
+formats by it where --profile native asks for that.`,
 		Example: `  spc devices
-  spc devices --json`,
+  spc devices --json
+  spc devices --measure --budget 5s -o machine.json`,
 		Args:              usage(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if measure {
+				m, err := measureMachine(c, path, budget)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(c.OutOrStdout(), m)
+				}
+				m.print(c.OutOrStdout())
+				return nil
+			}
+			for _, name := range []string{"output", "budget"} {
+				if c.Flags().Changed(name) {
+					return fmt.Errorf("--%s needs --measure", name)
+				}
+			}
 			f, err := findDevices()
 			if err != nil {
 				return err
@@ -96,39 +120,51 @@ func devicesCommand() *cobra.Command {
 			if asJSON {
 				return printJSON(w, f)
 			}
-			t := newTable(w, "device", "model", "arch", "cores", "threads", "memory", "features")
-			right(t, 4, 5, 6)
-			for _, d := range f.Devices {
-				threads, memory := "", ""
-				if d.Threads > 0 {
-					threads = strconv.Itoa(d.Threads)
-				}
-				if d.Memory > 0 {
-					memory = size(d.Memory)
-				}
-				t.AppendRow([]any{d.Name, d.Model, d.Arch, d.Cores, threads, memory, strings.Join(d.Features, " ")})
-			}
-			t.Render()
-			for _, d := range f.Devices {
-				if d.Problem != "" {
-					fmt.Fprintln(w, d.Problem)
-				}
-			}
-			for _, l := range f.Libraries {
-				if l.Missing != "" {
-					fmt.Fprintf(w, "own kernels in place of %s: %s\n", l.Name, l.Missing)
-					continue
-				}
-				fmt.Fprintf(w, "%s %s: %s\n", l.Name, l.Version, l.Path)
-			}
-			if f.NoCUDA != "" {
-				fmt.Fprintln(w, f.NoCUDA)
-			}
+			f.print(w)
 			return nil
 		},
 	}
-	jsonFlag(c.Flags(), &asJSON)
+	fs := c.Flags()
+	fs.BoolVar(&measure, "measure", false, "measure this machine, and store its profile")
+	fs.StringVarP(&path, "output", "o", "", "the `FILE` for the profile; by default spc/profile.json in the user's folder of caches")
+	choiceVar(fs, &budget, "budget", "25s", parseBudget, "how long measuring takes, such as 25s or 2m")
+	quietFlag(fs)
+	jsonFlag(fs, &asJSON)
+	complete(c, "output", files(0, "json"))
+	complete(c, "budget", cobra.NoFileCompletions)
 	return c
+}
+
+// print prints the devices and libraries.
+func (f *found) print(w io.Writer) {
+	t := newTable(w, "device", "model", "arch", "cores", "threads", "memory", "features")
+	right(t, 4, 5, 6)
+	for _, d := range f.Devices {
+		threads, memory := "", ""
+		if d.Threads > 0 {
+			threads = strconv.Itoa(d.Threads)
+		}
+		if d.Memory > 0 {
+			memory = size(d.Memory)
+		}
+		t.AppendRow([]any{d.Name, d.Model, d.Arch, d.Cores, threads, memory, strings.Join(d.Features, " ")})
+	}
+	t.Render()
+	for _, d := range f.Devices {
+		if d.Problem != "" {
+			fmt.Fprintln(w, d.Problem)
+		}
+	}
+	for _, l := range f.Libraries {
+		if l.Missing != "" {
+			fmt.Fprintf(w, "own kernels in place of %s: %s\n", l.Name, l.Missing)
+			continue
+		}
+		fmt.Fprintf(w, "%s %s: %s\n", l.Name, l.Version, l.Path)
+	}
+	if f.NoCUDA != "" {
+		fmt.Fprintln(w, f.NoCUDA)
+	}
 }
 
 // cpuFeatures lists the vector extensions that kernels may use.

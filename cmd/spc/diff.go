@@ -169,7 +169,7 @@ func differing(a, b spc.ReportOptions) ([]changed, error) {
 	out := []changed{}
 	var maps [2]map[string]any
 	for i, o := range []spc.ReportOptions{a, b} {
-		o.Command = nil
+		o.Command, o.Profile = nil, nil
 		text, err := json.Marshal(o)
 		if err == nil {
 			err = json.Unmarshal(text, &maps[i])
@@ -197,6 +197,9 @@ func differing(a, b spc.ReportOptions) ([]changed, error) {
 		if x, y := text(maps[0][name]), text(maps[1][name]); x != y {
 			out = append(out, changed{name, x, y})
 		}
+	}
+	if x, y := profileName(a.Profile), profileName(b.Profile); x != y {
+		out = append(out, changed{"profile", x, y})
 	}
 	if x, y := shell(a.Command), shell(b.Command); x != y {
 		out = append(out, changed{"command", x, y})

@@ -16,7 +16,6 @@ import (
 
 	"spc"
 	"spc/backend/cpu"
-	"spc/backend/machine"
 	"spc/cmd/spc/page"
 	"spc/data"
 	"spc/internal/atomicfile"
@@ -139,7 +138,7 @@ func (f *pageFlags) model(c *cobra.Command, path string, m *spc.Model, s sizes) 
 	if inputErr != nil && len(r.sources)+len(s.dims)+len(s.shapes) > 0 { // which was to give them
 		return nil, nil, inputErr
 	}
-	p, err := page.New(m, filepath.Base(path), info.Size(), in, machine.Default)
+	p, err := page.New(m, filepath.Base(path), info.Size(), in)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -219,11 +219,12 @@ func predicted(path string, m *spc.Model) (*figure, error) {
 			}
 		}
 	}
-	roof := machine.Default.Roof(1, r.Totals.StoredBytes)
+	p := r.Options.CPU()
+	roof := p.Roof(1, r.Totals.StoredBytes)
 	f := &figure{
 		title: filepath.Base(printable(path)) + ": predicted time of each layer with weights",
-		axis:  "one core of profile " + machine.Default.Name, mark: "predicted as dense",
-		roof: &roof, cores: "1 core, profile " + machine.Default.Name,
+		axis:  "one core of profile " + p.Name, mark: "predicted as dense",
+		roof: &roof, cores: "1 core, profile " + p.Name,
 	}
 	for _, n := range m.Predicted() {
 		s := shown{name: n.Node, format: n.Format, us: us(n.Predicted), flops: n.FLOPs, bytes: n.Bytes}

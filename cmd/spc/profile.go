@@ -196,8 +196,10 @@ func (p *profile) measure(ctx context.Context, m *timed, device *deviceFlags, wa
 	slices.SortStableFunc(traces, func(a, b []spc.NodeTime) int { return cmp.Compare(duration(a), duration(b)) })
 	p.trace = traces[len(traces)/2]
 	if p.Device == (cpu.Device{}).Name() {
-		roof := machine.Default.Roof(p.Threads, m.model.Explain().Totals.StoredBytes)
-		p.Machine, p.Roof = machine.Default.Name, &roof
+		r := m.model.Explain()
+		on := r.Options.CPU()
+		roof := on.Roof(p.Threads, r.Totals.StoredBytes)
+		p.Machine, p.Roof = on.Name, &roof
 	}
 	p.add(spc.SumSteps(p.trace), times, places)
 	return nil

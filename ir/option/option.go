@@ -24,6 +24,7 @@ const (
 	Format Name = "Format"
 
 	OneFormat Name = "OneFormat"
+	Profile   Name = "Profile"
 	Timings   Name = "TuneOptions.Timings"
 
 	Sparsity    Name = "Prune.Sparsity"

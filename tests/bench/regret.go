@@ -31,6 +31,7 @@ type Regret struct {
 	BestUs    float64 `json:"best_us"`   // of the best
 	Predicted float64 `json:"predicted"` // the prediction of the product in the chosen one, as a share of the node's time
 	Tuned     bool    `json:"tuned,omitempty"`
+	Profile   string  `json:"profile,omitempty"` // unless it is the default
 }
 
 // Ratio is how much longer the chosen format takes than the best.
@@ -48,7 +49,8 @@ type problem struct {
 	name     string
 	text     string
 	sparsity float64
-	weights  []string
+	weight   string                 // that is pruned
+	kept     string                 // one that is not; empty where there is none
 	build    func(b *archs.Builder) // adds it, with an input and an output of its own
 }
 
@@ -58,13 +60,15 @@ func drawn(rng *rand.Rand, lo, hi, step int) int {
 	return max(lo, int(math.Round(n/float64(step)))*step)
 }
 
-// newProblem draws the number-th problem: products of tokens, convolutions, and recurrent operators. Multiply-adds of dense weights
-// are at most 100 million.
+// The multiply-adds of dense weights: with fewer than the least a node takes some microseconds, and its kernel little of them.
+const leastProducts, mostProducts = 200e3, 100e6
+
+// newProblem draws the number-th problem: products of tokens, convolutions, and recurrent operators.
 func newProblem(rng *rand.Rand, number int) problem {
 	p := problem{name: fmt.Sprintf("p%d", number), sparsity: 0.3 + 0.65*rng.Float64()}
 	for {
 		macs := 0.0
-		p.weights = []string{p.name}
+		p.weight, p.kept, p.text = p.name, "", ""
 		switch rng.IntN(5) {
 		case 0, 1:
 			m, k, n := drawn(rng, 16, 3072, 8), drawn(rng, 16, 3072, 8), drawn(rng, 1, 4096, 1)
@@ -89,19 +93,22 @@ func newProblem(rng *rand.Rand, number int) problem {
 		default:
 			hidden, k, steps, batch := drawn(rng, 32, 512, 8), drawn(rng, 32, 512, 8), drawn(rng, 1, 32, 1), drawn(rng, 1, 16, 1)
 			op, gates := "LSTM", 4
-			p.weights = append(p.weights, p.name+".r")
+			// One of its weights is pruned: what the node takes is of both.
+			if p.kept = p.name + ".r"; rng.IntN(2) == 0 {
+				p.weight, p.kept, p.text = p.kept, p.weight, ", states"
+			}
 			if rng.IntN(2) == 0 {
 				op, gates = "GRU", 3
 			}
-			macs, p.text = float64(gates*hidden*(hidden+k))*float64(steps*batch), fmt.Sprintf("%s of %d, %d inputs, %d steps of %d", op, hidden, k, steps, batch)
+			macs, p.text = float64(gates*hidden*(hidden+k))*float64(steps*batch), fmt.Sprintf("%s of %d, %d inputs, %d steps of %d", op, hidden, k, steps, batch)+p.text
 			p.build = func(b *archs.Builder) {
 				x := b.Input(p.name+".x", archs.Float32, steps, batch, k)
 				y := b.Nodes(op, 1, archs.Attrs{"hidden_size": hidden}, x, b.Weight(p.name, archs.LeCun(k), 1, gates*hidden, k),
-					b.Weight(p.weights[1], archs.LeCun(hidden), 1, gates*hidden, hidden))
+					b.Weight(p.name+".r", archs.LeCun(hidden), 1, gates*hidden, hidden))
 				end(b, p.name, y[0], 4)
 			}
 		}
-		if macs <= 100e6 {
+		if macs >= leastProducts && macs <= mostProducts {
 			return p
 		}
 	}
@@ -148,17 +155,18 @@ const regretForms = 16
 // regret measures the problems of one network.
 func (b *Bench) regret(ctx context.Context, list []problem, pattern string, threads int, tuned bool) (out []Regret, err error) {
 	builder := archs.New("regret", 17)
-	o := spc.CompileOptions{Run: spc.RunOptions{Threads: threads}}
+	o := spc.CompileOptions{Run: spc.RunOptions{Threads: threads}, Profile: b.Profile}
 	if o.Prune.Pattern, err = prune.ParsePattern(pattern); err != nil {
 		return nil, err
 	}
 	o.Prune.KeepNone = true
 	for _, p := range list {
 		p.build(builder)
+		if p.kept != "" {
+			o.Prune.Keep = append(o.Prune.Keep, p.kept)
+		}
 		if _, own := o.Prune.Pattern.OwnSparsity(); !own {
-			for _, name := range p.weights {
-				o.Prune.Layers = append(o.Prune.Layers, spc.LayerSparsity{Glob: name, Sparsity: p.sparsity})
-			}
+			o.Prune.Layers = append(o.Prune.Layers, spc.LayerSparsity{Glob: p.weight, Sparsity: p.sparsity})
 		}
 	}
 	model, err := builder.Model(1)
@@ -198,11 +206,14 @@ func (b *Bench) regret(ctx context.Context, list []problem, pattern string, thre
 	defer judge.Close()
 	texts := map[string]string{}
 	for _, p := range list {
-		texts[p.name], texts[p.name+".r"] = p.text, p.text+", states"
+		texts[p.weight] = p.text
 	}
 	for i, l := range choice.Explain().Layers {
 		if r, ok := regretOf(&l, judge.Explain().Layers[i].Candidates); ok {
 			r.Problem, r.Pattern, r.Threads, r.Tuned = texts[l.Weight], pattern, threads, tuned
+			if b.Profile != nil {
+				r.Profile = b.Profile.Name
+			}
 			out = append(out, r)
 		}
 	}
@@ -252,6 +263,9 @@ func (r *Results) printRegret(w io.Writer) {
 	}
 	bars := regretBars[list[0].Tuned]
 	how := "by prediction"
+	if p := list[0].Profile; p != "" {
+		how += " by the profile " + p
+	}
 	if list[0].Tuned {
 		how = "tuned, by a second measurement"
 	}

@@ -36,6 +36,9 @@ type Bench struct {
 	Threads []int
 	Turns   Turns
 
+	// Profile is what formats are chosen by in RunRegret; nil is the default.
+	Profile *spc.Profile
+
 	Int8Tolerance float64 // in place of Int8Tolerance, where it is not 0
 
 	// Progress, where it is set, is told what is measured next.

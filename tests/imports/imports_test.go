@@ -29,6 +29,7 @@ var layers = [][]string{
 	{"backend"},
 	{"backend/format"},
 	{"backend/cpu", "backend/ref", "backend/tune", "backend/measure", "backend/onnxgo", "backend/cuda"},
+	{"backend/gauge"},
 	{"internal/verify"},
 	{"."},
 	{"cmd", "demo", "tests"},

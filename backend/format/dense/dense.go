@@ -58,13 +58,19 @@ func cost(p *machine.Profile, w *choose.Matrix, n int, l backend.Layout) (choose
 			c.Efficiency = c.Work / p.TokensWork(m, k, c.Work)
 		}
 	}
+	loaded := true // as pixels are, but where narrow products read them where they lie
 	if narrow(w, n) {
 		c.Work = 2 * float64(w.Len()) * float64(n)
 		c.Efficiency = c.Work / p.NarrowWork(m, c.Work)
+		loaded = slices.ContainsFunc(w.Slide.Kernel, func(n int) bool { return n != 1 })
+	}
+	if loaded {
+		c.Efficiency = p.Seen(w, n, c.Work, c.Efficiency)
 	}
 	if conv, ok := machine.Of(w); ok && w.Len() > 0 {
 		c.Efficiency = work / p.Direct(conv)
-		if tile, work, cost := p.Tiles(conv); cost < p.Direct(conv) {
+		if tile := machine.Tile(conv); tile > 0 {
+			work, cost := p.Tiled(conv, tile)
 			c.Kernel, c.Work, c.Efficiency = fmt.Sprintf("f32_winograd_%dx%d", tile, tile), work, work/cost
 		}
 	}

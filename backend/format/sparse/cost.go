@@ -29,11 +29,11 @@ func cost(p *machine.Profile, format string, w *choose.Matrix, n int, l backend.
 	work := 2 * float64(l.Values) * float64(r.Columns(n))
 	e := r.Efficiency(steps, w.Dim(1), n)
 	if w.Slide == nil && n > r.VecColumns() {
-		e = p.Turned(w.Dim(1), n, work, e)
+		e = p.Turned(w.Dim(0), w.Dim(1), n, work, e)
 	}
 	return choose.Cost{
 		Config: l.Config, Kernel: Family(format, l.Rows), Work: work, Bytes: l.Bytes,
-		Efficiency: loaded(w, work, e),
+		Efficiency: p.Seen(w, n, work, loaded(w, work, e)),
 	}, true
 }
 

@@ -54,13 +54,14 @@ type roofs struct {
 }
 
 // New describes a model, whose file has a name and a size, for such inputs, or for sizes that are assumed where they are
-// nil. Its predictions rest on a machine.
-func New(m *spc.Model, file string, size int64, inputs map[string]*tensor.Tensor, on *machine.Profile) (*Model, error) {
+// nil.
+func New(m *spc.Model, file string, size int64, inputs map[string]*tensor.Tensor) (*Model, error) {
 	o, err := m.Outline(inputs)
 	if err != nil {
 		return nil, err
 	}
 	r := m.Explain()
+	on := r.Options.CPU()
 	p := &Model{
 		File: file, Bytes: size, Options: r.Options, Totals: r.Totals, Layers: r.Layers, Assumed: o.Assumed,
 		Pictures: map[string]*picture{}, Machine: roofs{on.Name, on.Peak, on.Next, on.Memory},

@@ -28,6 +28,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"spc"
 	"spc/tests/bench"
 	"spc/tests/zoo"
 )
@@ -44,7 +45,7 @@ func main() {
 
 func command() *cobra.Command {
 	c := &cobra.Command{Use: "bench", SilenceUsage: true, SilenceErrors: true}
-	c.AddCommand(ortCommand(), sparseCommand(), commitsCommand(), sameCommand(), zooCommand(), regretCommand(), docsCommand())
+	c.AddCommand(ortCommand(), sparseCommand(), commitsCommand(), sameCommand(), zooCommand(), regretCommand(), fitCommand(), docsCommand())
 	return c
 }
 
@@ -222,6 +223,7 @@ func regretCommand() *cobra.Command {
 	var count int
 	var seed uint64
 	var tuned bool
+	var profile string
 	c := &cobra.Command{
 		Use:   "regret",
 		Short: "Measure random problems in all formats, and how much longer the chosen one takes than the best",
@@ -229,9 +231,10 @@ func regretCommand() *cobra.Command {
 	}
 	fs := c.Flags()
 	fs.IntSliceVar(&o.bench.Threads, "threads", []int{1}, "numbers of threads")
-	fs.IntVar(&count, "count", 500, "problems; recurrent ones have two weights")
+	fs.IntVar(&count, "count", 500, "problems")
 	fs.Uint64Var(&seed, "seed", 1, "draws other problems")
 	fs.BoolVar(&tuned, "tune", false, "choose by a measurement before")
+	fs.StringVar(&profile, "profile", "", "choose by a profile: a `name`, native for this machine's, or a file; by default by spc's")
 	fs.StringVar(&o.json, "json", "", "write the results into this `file`")
 	fs.StringVar(&o.save, "save", "", "write the results as JSON and text into this `folder`")
 	o.bench.Turns = bench.Defaults
@@ -240,11 +243,52 @@ func regretCommand() *cobra.Command {
 		if tuned {
 			name = "regret-tuned"
 		}
+		if profile != "" {
+			p, err := spc.FindProfile(profile)
+			if err != nil {
+				return err
+			}
+			o.bench.Profile = p
+			name += "-" + p.Name
+		}
 		return o.run(c, name, func(r *bench.Results) (err error) {
 			r.Regret, err = o.bench.RunRegret(c.Context(), count, seed, tuned)
 			return err
 		})
 	}
+	return c
+}
+
+// fitCommand measures this machine at length for a profile that comes with spc.
+func fitCommand() *cobra.Command {
+	var name, folder, save string
+	var budget time.Duration
+	var seed uint64
+	c := &cobra.Command{
+		Use:   "fit --name NAME",
+		Short: "Measure this machine, and make a profile of it that comes with spc",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if name == "" || name == spc.Native || name == spc.DefaultProfile().Name || filepath.Base(name) != name {
+				return fmt.Errorf("--name %q, want one of its own", name)
+			}
+			m, err := bench.Fit(c.Context(), name, spc.ProfileOptions{Budget: budget, Seed: seed}, folder, save)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "%d products in %d forms: predictions of the fastest are off by a factor of %.3f, by the default profile's rates of %.3f\n", m.Problems, m.Forms, m.After, m.Before)
+			for _, p := range m.Fitted {
+				fmt.Fprintf(c.OutOrStdout(), "%-20s %9.4g, before %9.4g\n", p.Name, p.After, p.Before)
+			}
+			return nil
+		},
+	}
+	fs := c.Flags()
+	fs.StringVar(&name, "name", "", "the `name` of the profile")
+	fs.StringVar(&folder, "profiles", "backend/machine/profiles", "the `folder` of the profiles")
+	fs.StringVar(&save, "save", "tests/bench/results", "the `folder` for what was measured")
+	fs.DurationVar(&budget, "budget", 2*time.Minute, "how long measuring takes")
+	fs.Uint64Var(&seed, "seed", 2, "draws other products")
 	return c
 }
 

@@ -1,0 +1,139 @@
+package gauge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"spc/backend/machine"
+	"spc/backend/tune"
+	"spc/ir"
+	"spc/passes/choose"
+)
+
+func TestParseBytes(t *testing.T) {
+	for _, x := range []struct {
+		text string
+		want int
+	}{{"1024K", 1 << 20}, {"32M", 32 << 20}, {"1G", 1 << 30}, {"512", 512}, {"", 0}, {"K", 0}, {"0K", 0}, {"-1K", 0}, {"12T", 0}, {"2000000G", 0}} {
+		if n, ok := parseBytes(x.text); n != x.want || ok != (x.want > 0) {
+			t.Errorf("%q is %d bytes, %v, want %d", x.text, n, ok, x.want)
+		}
+	}
+}
+
+// made makes samples of which the machine that a profile describes would take these times.
+func made(t *testing.T, p *machine.Profile, seed uint64, count int) []*sample {
+	t.Helper()
+	truth := state{profile: p, model: tune.Of(p), starts: map[string]float64{"MatMul": 2e-6, "Conv": 3e-6}}
+	rng := rand.New(rand.NewPCG(seed, 1))
+	var out []*sample
+	for i := range count {
+		b := &network{graph: ir.NewGraph("made"), rng: rng, pattern: patterns[i%len(patterns)]}
+		if err := b.add("p"); err != nil {
+			t.Fatal(err)
+		}
+		if err := infer(t.Context(), b.graph); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range samplesOf(b.graph) {
+			s.find(func(choose.Form) float64 { return 1 })
+			s.forms = slices.DeleteFunc(s.forms, func(f formTime) bool {
+				_, ok := f.kernels.Cost(p, s.w, s.n, f.layout)
+				return !ok
+			})
+			for k := range s.forms {
+				f := &s.forms[k]
+				f.us = truth.predict(s, f)
+			}
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// What a machine with other rates would take leads back to these rates.
+func TestFitFindsRates(t *testing.T) {
+	const seed = 7
+	t.Logf("seed %d", seed)
+	base := clone(machine.Default)
+	base.Images.Row, base.Images.Tap = 5, 10
+	other := clone(base)
+	for _, f := range []machine.Family{machine.Dense, machine.Rows1, machine.Generated} {
+		r := other.Rates[f]
+		r.Panel *= 0.7
+		r.Start *= 2
+		other.Rates[f] = r
+	}
+	other.Tokens, other.Images.Patch, other.Winograd.Grid[4] = 15, 12, 9000
+	steps := 0
+	f := newFit(base, made(t, other, seed, 150), func() { steps++ })
+	before := f.off(base)
+	got, err := f.run(t.Context(), time.Now().Add(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := f.off(got)
+	t.Logf("off by a factor of %.3f before, %.3f after", before, after)
+	if before < 1.1 || after > 1.03 || steps == 0 {
+		t.Errorf("predictions were off by a factor of %.3f, and are by %.3f", before, after)
+	}
+	if r := got.Rates[machine.Dense].Panel / other.Rates[machine.Dense].Panel; math.Abs(math.Log(r)) > 0.1 {
+		t.Errorf("the rate of dense panels is %.2f times what it should be", r)
+	}
+	// What no product depends on stays, and so does what the fit began with.
+	if got.Rates[machine.Dense8] != base.Rates[machine.Dense8] || base.Rates[machine.Dense].Panel != machine.Default.Rates[machine.Dense].Panel {
+		t.Error("a rate changed that nothing measures")
+	}
+	if err := got.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A fit that there is no time for is the profile that it began with.
+func TestFitWithoutTime(t *testing.T) {
+	base := clone(machine.Default)
+	got, err := newFit(base, made(t, base, 1, 4), func() {}).run(t.Context(), time.Now().Add(-time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := json.Marshal(base)
+	if b, _ := json.Marshal(got); string(a) != string(b) {
+		t.Errorf("%s, want %s", b, a)
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	steps := 0
+	m, err := Measure(t.Context(), Options{Budget: time.Second, Seed: 5, Step: func() { steps++ }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := m.Profile
+	if err := p.Check(); err != nil {
+		t.Error(err)
+	}
+	if p.Name != "native" || p.ISA == "" || m.Problems == 0 || m.Forms <= m.Problems || steps < m.Problems || m.After > m.Before {
+		t.Errorf("%+v of %d steps", m, steps)
+	}
+	if p.Next.Bytes < p.Near || p.Memory > p.Next.Bandwidth*1.01 && p.Next.Bytes > p.Near {
+		t.Errorf("caches of %d and %d bytes, %.3g and %.3g bytes a second", p.Near, p.Next.Bytes, p.Next.Bandwidth, p.Memory)
+	}
+	b, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := machine.Parse(b); err != nil || back.Peak != p.Peak || back.Cold != p.Cold {
+		t.Errorf("read again: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Measure(ctx, Options{Budget: time.Second}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}

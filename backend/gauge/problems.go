@@ -1,0 +1,269 @@
+package gauge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"spc/backend"
+	"spc/backend/cpu"
+	"spc/backend/format"
+	"spc/backend/machine"
+	"spc/backend/measure"
+	"spc/backend/tune"
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+	"spc/passes"
+	"spc/passes/choose"
+	"spc/passes/prune"
+)
+
+// patterns are those of the weights that are measured, most of which have kernels of their own.
+var patterns = []string{
+	"uniform", "unstructured", "2:4", "block:4x1", "block:1x4", "uniform-block:2x1", "uniform-block:8x1", "uniform-block:16x1", "block:1x8", "block:1x16",
+}
+
+// together is how many products a network has. Their weights are read one after the other, so that each comes from where it does in
+// other networks.
+const together = 8
+
+// sample is a product with what it took in some forms.
+type sample struct {
+	kind    string // of its operator
+	text    string // with the sizes
+	w       *choose.Matrix
+	pattern string
+	n       int // columns
+	total   int // bytes of all weights of the network
+	forms   []formTime
+}
+
+// formTime is what a product took in a form.
+type formTime struct {
+	kernels *backend.Kernels
+	form    choose.Form
+	layout  backend.Layout
+	us      float64
+	weight  float64 // in fitting
+}
+
+// The multiply-adds of a dense product: with fewer other things take the time, with more fewer products are measured.
+const least, most = 2e5, 60e6
+
+// problems draws products, makes a network of them, and measures them in all forms that suit.
+func problems(ctx context.Context, p *machine.Profile, rng *rand.Rand, number int, step func()) ([]*sample, error) {
+	pattern := patterns[number%len(patterns)]
+	g := ir.NewGraph("gauge")
+	b := &network{graph: g, rng: rng, pattern: pattern}
+	for i := range together {
+		if err := b.add(fmt.Sprintf("p%d", i)); err != nil {
+			return nil, err
+		}
+	}
+	if err := infer(ctx, g); err != nil {
+		return nil, err
+	}
+	layers, _, err := choose.Run(g.Clone(), format.Choices(p), tune.Of(p), choose.Options{})
+	if err != nil {
+		return nil, err
+	}
+	m := measure.Measurement{
+		Graph: g, Layers: layers, Threads: 1, Most: forms, Until: time.Now().Add(time.Hour), Step: step, Rounds: rounds, Cache: p.Next.Bytes,
+		Load: func(g *ir.Graph) (backend.Program, error) {
+			return cpu.Device{}.Load(g, backend.Options{Threads: 1, Checked: true})
+		},
+	}
+	for _, at := range choose.Places(g, nil) {
+		place := measure.Place{Place: at}
+		for _, shape := range at.Shapes {
+			x := tensor.New(tensor.F32, shape...)
+			for i := range x.F32s() {
+				x.F32s()[i] = rng.Float32()
+			}
+			place.In = append(place.In, x)
+		}
+		m.Places = append(m.Places, place)
+	}
+	timings, err := m.Run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []*sample
+	for i, s := range samplesOf(g) {
+		s.pattern = pattern
+		s.find(func(f choose.Form) float64 { return timings.Of(i, f, s.n, 1).Us })
+		if len(s.forms) > 1 {
+			s.w.Tensor = tensor.Header(tensor.F32, s.w.Shape()...) // predictions need no elements
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// infer finds the types of a graph as compilations do, and leaves its weights as they are.
+func infer(ctx context.Context, g *ir.Graph) error {
+	c := &passes.Context{Formats: format.Choices(machine.Default), Model: tune.Of(machine.Default), Choose: choose.Options{Format: choose.Dense}}
+	return passes.Run(ctx, c, g, passes.Options{})
+}
+
+// samplesOf lists the products of a graph whose weights are constants.
+func samplesOf(g *ir.Graph) (out []*sample) {
+	total := 0
+	for _, u := range g.WeightUses() {
+		total += u.Value.Const.Len() * u.Value.Type.DType.Size()
+		s := &sample{kind: u.Node.Op.Kind(), n: u.Columns(), w: choose.NewMatrix(u.View.Matrix(u.Value.Const).To(tensor.F32), "")}
+		s.w.Slide = u.Slide
+		s.text = fmt.Sprintf("%s %dx%d, %.0f%% zeros, %d columns", s.kind, s.w.Dim(0), s.w.Dim(1), 100*(1-s.w.Density()), s.n)
+		if u.Slide != nil {
+			s.text += fmt.Sprintf(", kernel %v, stride %v", u.Slide.Kernel, u.Slide.Stride)
+		}
+		out = append(out, s)
+	}
+	for _, s := range out {
+		s.total = total
+	}
+	return out
+}
+
+// How many forms of a weight are measured beside dense, and in how many rounds.
+const (
+	forms  = 12
+	rounds = 7
+)
+
+// find finds the layouts that were measured.
+func (s *sample) find(took func(choose.Form) float64) {
+	best := math.Inf(1)
+	for _, f := range format.Table {
+		k := f.For(s.w.Type)
+		if k == nil || f.Name() == choose.PairFormat {
+			continue
+		}
+		for _, l := range f.Layouts(s.w) {
+			form := choose.Form{Format: f.Name(), Config: l.Config}
+			if us := took(form); us > 0 {
+				s.forms = append(s.forms, formTime{k, form, l, us, 0})
+				best = min(best, us)
+			}
+		}
+	}
+	for i := range s.forms {
+		s.forms[i].weight = best / s.forms[i].us
+	}
+}
+
+// network makes a graph of products that have nothing in common.
+type network struct {
+	graph   *ir.Graph
+	rng     *rand.Rand
+	pattern string
+}
+
+// draw draws a size from lo to hi, as often as any other with as many times as much.
+func (b *network) draw(lo, hi, step int) int {
+	n := float64(lo) * math.Pow(float64(hi)/float64(lo), b.rng.Float64())
+	return max(lo, int(math.Round(n/float64(step)))*step)
+}
+
+// pick draws one of some numbers.
+func (b *network) pick(list ...int) int { return list[b.rng.IntN(len(list))] }
+
+// add adds a product.
+func (b *network) add(name string) error {
+	for {
+		m, k := b.draw(16, 2048, 8), b.draw(16, 2048, 8)
+		if b.rng.IntN(2) == 0 {
+			if n := b.draw(1, b.pick(8, 2048, 2048), 1); fits(m * k * n) {
+				return b.tokens(name, m, k, n)
+			}
+			continue
+		}
+		c, m, kernel, size, stride := b.draw(8, 512, 8), b.draw(8, 512, 8), b.pick(1, 1, 3, 3, 5), b.draw(4, 64, 1), b.pick(1, 1, 1, 2)
+		out := (size-1)/stride + 1
+		if fits(m * c * kernel * kernel * out * out) {
+			return b.conv(name, m, c, kernel, size, stride)
+		}
+	}
+}
+
+// fits reports whether a product of so many multiply-adds is measured.
+func fits(products int) bool { return float64(products) >= least && float64(products) <= most }
+
+// tokens adds X[1,N,K] W^T.
+func (b *network) tokens(name string, m, k, n int) error {
+	w, err := b.weight(m, k)
+	if err != nil {
+		return err
+	}
+	wt := tensor.New(tensor.F32, k, m)
+	for i, v := range w.F32s() {
+		wt.F32s()[i%k*m+i/k] = v
+	}
+	return b.product(name, "MatMul", nil, []int{1, n, k}, wt)
+}
+
+// conv adds a convolution of an image.
+func (b *network) conv(name string, m, c, kernel, size, stride int) error {
+	w, err := b.weight(m, c*kernel*kernel)
+	if err != nil {
+		return err
+	}
+	pad := kernel / 2
+	attrs := map[string]any{"kernel_shape": []int{kernel, kernel}, "strides": []int{stride, stride}, "pads": []int{pad, pad, pad, pad}}
+	return b.product(name, "Conv", attrs, []int{1, c, size, size}, w.Reshape(m, c, kernel, kernel))
+}
+
+// product adds a node with a weight, whose first elements along two axes are an output: the others make way as soon as they are
+// computed, as in a network.
+func (b *network) product(name, kind string, attrs map[string]any, shape []int, w *tensor.Tensor) error {
+	x := b.graph.NewInput(name+".x", ir.TypeOf(tensor.Header(tensor.F32, shape...)))
+	o, err := newOp(kind, attrs)
+	if err != nil {
+		return err
+	}
+	y := b.graph.NewNode(name, o, []*ir.Value{x, b.graph.NewConst(name+".w", w)}, name+".y").Outputs[0]
+	for i := range 2 {
+		first, err := newOp("Gather", map[string]any{"axis": 0})
+		if err != nil {
+			return err
+		}
+		at := b.graph.NewConst(fmt.Sprintf("%s.at%d", name, i), tensor.Scalar(int64(0)))
+		y = b.graph.NewNode(fmt.Sprintf("%s.first%d", name, i), first, []*ir.Value{y, at}, fmt.Sprintf("%s.y%d", name, i)).Outputs[0]
+	}
+	b.graph.Outputs = append(b.graph.Outputs, y)
+	return nil
+}
+
+func newOp(kind string, attrs map[string]any) (ir.Op, error) {
+	o, err := op.New(kind)
+	for name, v := range attrs {
+		err = errors.Join(err, ir.SetAttr(o, name, v))
+	}
+	return o, err
+}
+
+// weight draws W[M,K] of the pattern, its sparsity from 0.3 to 0.95 where the pattern has none of its own.
+func (b *network) weight(m, k int) (*tensor.Tensor, error) {
+	p, err := prune.ParsePattern(b.pattern)
+	if err != nil {
+		return nil, err
+	}
+	sparsity, own := p.OwnSparsity()
+	if !own {
+		sparsity = 0.3 + 0.65*b.rng.Float64()
+	}
+	w := tensor.New(tensor.F32, m, k)
+	for i := range w.F32s() {
+		w.F32s()[i] = b.rng.Float32() + 0.1
+	}
+	r, err := prune.Select([]prune.Layer{{Rows: m, Cols: k, Weights: w.F32s()}}, prune.Options{Pattern: p, Sparsity: sparsity})
+	if err != nil {
+		return nil, err
+	}
+	r.Layers[0].Mask.Apply(w.F32s(), false)
+	return w, nil
+}
