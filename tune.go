@@ -209,7 +209,7 @@ func (t *tuning) judge(ctx context.Context, programs []program, problems []strin
 	verdict := t.known.Verdict(key)
 	if verdict == nil || len(verdict.Ms) != len(programs) || len(verdict.Ms[0]) > len(t.places) {
 		var err error
-		if verdict, err = measure.Judge(ctx, graphs, t.places, t.end, t.load, t.step); err != nil {
+		if verdict, err = measure.Judge(ctx, graphs, t.places, t.end, t.report.Options.CPU().Next.Bytes, t.load, t.step); err != nil {
 			return program{}, err
 		}
 		t.keep(&measure.Record{Programs: []measure.Program{{Key: key, Verdict: *verdict}}})

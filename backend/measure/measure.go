@@ -170,22 +170,22 @@ func (m *Measurement) build() error {
 			return err
 		}
 		v.prog, v.out = p, make([]*tensor.Tensor, len(g.Outputs))
-		bytes := 0
-		for _, c := range g.Constants() {
-			bytes += bytesOf(c)
-		}
-		v.warm = bytes <= m.Cache
+		v.warm = weightBytes(g) <= m.Cache
 		m.variants = append(m.variants, v)
 	}
 	return nil
 }
 
-// bytesOf is what a constant takes.
-func bytesOf(v *ir.Value) int {
-	if v.Store != nil {
-		return v.Store.Bytes()
+// weightBytes is what the constants of a graph take.
+func weightBytes(g *ir.Graph) (n int) {
+	for _, v := range g.Constants() {
+		if v.Store != nil {
+			n += v.Store.Bytes()
+			continue
+		}
+		n += v.Const.Len() * v.Const.DType().Size()
 	}
-	return v.Const.Len() * v.Const.DType().Size()
+	return n
 }
 
 // find finds the forms to measure, and what is known of others. It returns the most forms of a weight.

@@ -241,7 +241,7 @@ func TestProgramsAreJudgedInTurns(t *testing.T) {
 		graphs []*ir.Graph
 		want   int
 	}{{[]*ir.Graph{m.Graph, sparse}, 1}, {[]*ir.Graph{sparse, m.Graph}, 0}} {
-		v, err := Judge(t.Context(), c.graphs, m.Places, time.Now().Add(time.Second), m.Load, func() {})
+		v, err := Judge(t.Context(), c.graphs, m.Places, time.Now().Add(time.Second), 0, m.Load, func() {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +250,7 @@ func TestProgramsAreJudgedInTurns(t *testing.T) {
 		}
 	}
 	// Without time only the first place is seen.
-	v, err := Judge(t.Context(), []*ir.Graph{m.Graph, sparse}, m.Places, time.Now(), m.Load, func() {})
+	v, err := Judge(t.Context(), []*ir.Graph{m.Graph, sparse}, m.Places, time.Now(), 0, m.Load, func() {})
 	if err != nil || len(v.Ms[0]) != 1 {
 		t.Errorf("%v, %v", v, err)
 	}
@@ -400,5 +400,14 @@ func TestProgramsFindTheirWeightsInTheCache(t *testing.T) {
 		if timed.Load() == 0 || timed.Load() > 2*made || runs.Load() != made+again*timed.Load() {
 			t.Errorf("a cache of %d bytes: %d runs beside %d that are timed, want %d and %d for each", cache, runs.Load(), timed.Load(), made, again)
 		}
+	}
+}
+
+// A place at which rounds turn out to last longer than there is time is left out.
+func TestPlacesThatTakeTooLongAreNotJudged(t *testing.T) {
+	m, open := measurement(t, func(_, _ string, n int) time.Duration { return time.Duration(n*n) * 10 * time.Microsecond })
+	v, err := Judge(t.Context(), []*ir.Graph{m.Graph, m.Graph}, m.Places, time.Now().Add(200*time.Millisecond), 0, m.Load, func() {})
+	if err != nil || len(v.Ms[0]) != 1 || v.Best != 0 || open.Load() != 0 {
+		t.Errorf("%+v, %v, %d programs are open, want one place of %d", v, err, open.Load(), len(m.Places))
 	}
 }

@@ -23,9 +23,11 @@ const slack = 1.01
 
 // Judge runs programs of graphs in turns at places, and finds which is the fastest in the geometric mean over these. One that takes longer
 // than the first at one of them is not, nor is one that is faster than an earlier one by no more than the noise. What there is no
-// time for is left out, but for the place of the smallest inputs.
-func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.Time, load func(g *ir.Graph) (backend.Program, error), step func()) (v *Verdict, err error) {
+// time for is left out, but for the place of the smallest inputs. A program whose weights fit a cache of so many bytes
+// runs once more before it is timed, as by itself it would find them there.
+func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.Time, cache int, load func(g *ir.Graph) (backend.Program, error), step func()) (v *Verdict, err error) {
 	progs := make([]backend.Program, len(graphs))
+	warm := make([]bool, len(graphs))
 	out := make([][]*tensor.Tensor, len(graphs))
 	defer func() {
 		for _, p := range progs {
@@ -39,6 +41,7 @@ func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.T
 			return nil, err
 		}
 		out[i] = make([]*tensor.Tensor, len(g.Outputs))
+		warm[i] = weightBytes(g) <= cache
 	}
 	v = &Verdict{Ms: make([][]float64, len(graphs))}
 	var times [][][]float64 // milliseconds, by place, program and round
@@ -48,25 +51,48 @@ func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.T
 		}
 		share := time.Now().Add(time.Until(until) / time.Duration(len(places)-at))
 		ms := make([][]float64, len(graphs))
-		for r := -1; r < leastRounds || r < verdictRounds && time.Now().Before(share); r++ {
+		round := func(timed bool) error {
 			for i, prog := range progs {
+				if timed && warm[i] {
+					if err := prog.Run(ctx, p.In, out[i]); err != nil {
+						return err
+					}
+				}
 				start := time.Now()
 				if err := prog.Run(ctx, p.In, out[i]); err != nil {
-					return nil, err
+					return err
 				}
-				if r >= 0 { // the first round makes the programs ready
+				if timed {
 					ms[i] = append(ms[i], float64(time.Since(start).Nanoseconds())/1e6)
 				}
 			}
 			step()
+			return nil
+		}
+		if err := round(false); err != nil { // which makes the programs ready
+			return nil, err
+		}
+		start := time.Now()
+		for r := 0; r < leastRounds || r < verdictRounds && time.Now().Before(share); r++ {
+			if at > 0 && r == 1 && time.Now().Add((leastRounds-1)*time.Since(start)).After(until) {
+				return v.of(times), nil
+			}
+			if err := round(true); err != nil {
+				return nil, err
+			}
 		}
 		times = append(times, ms)
 		for i := range graphs {
 			v.Ms[i] = append(v.Ms[i], median(ms[i]))
 		}
 	}
+	return v.of(times), nil
+}
+
+// of is the verdict by the times of all by place, program and round.
+func (v *Verdict) of(times [][][]float64) *Verdict {
 	v.Best = fastest(times)
-	return v, nil
+	return v
 }
 
 // verdictRounds is the most rounds of whole programs at a place.
