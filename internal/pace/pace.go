@@ -3,6 +3,7 @@
 package pace
 
 import (
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -115,8 +116,9 @@ func (t *Tracker) end(now time.Time) {
 func (t *Tracker) begin(now time.Time) { t.since, t.last, t.steps = now, now, 0 }
 
 // At says that so many of a stage's steps are done. What is planned before it has ended then. A stage that is not planned changes nothing but
-// what is shown where no plan is left.
+// what is shown where no plan is left. On one processor whatever shows the state has its turn then.
 func (t *Tracker) At(name string, done, total int) {
+	defer runtime.Gosched()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()

@@ -79,9 +79,11 @@ func TestASignalEndsEveryPhase(t *testing.T) {
 		args  string
 		waits bool // for another process
 		full  bool // nobody reads what it prints
+		alone bool // it has one processor
 	}{
 		{phase: "import", args: "compile long.onnx -o out.spx"},
 		{phase: "calibrate", args: "compile small.onnx -o out.spx --quantize int8 --calib random:1 --calib-samples 100000000"},
+		{phase: "calibrate on one processor", args: "compile small.onnx -o out.spx --quantize int8 --calib random:1 --calib-samples 100000000", alone: true},
 		{phase: "reconstruct", args: "compile small.onnx -o out.spx --sparsity 0.8 --keep none --reconstruct --calib random:1 --calib-samples 2000 --recipe blocks=1000000"},
 		{phase: "write", args: "compile small.onnx -o pipe.spx", waits: true},
 		{phase: "operator", args: "run operator.onnx -i random:1 -o out"},
@@ -99,6 +101,9 @@ func TestASignalEndsEveryPhase(t *testing.T) {
 			var out, errs bytes.Buffer
 			p := command(t, strings.Fields(c.args)...)
 			p.Stdout, p.Stderr = &out, &errs
+			if c.alone {
+				p.Env = append(os.Environ(), "GOMAXPROCS=1")
+			}
 			if c.full {
 				p.Stdout, p.Stderr, s.text = full, full, ""
 			}
