@@ -208,6 +208,20 @@ var cases = map[string]func(x *text) (kind, attrs string){
 		x.input([][]int{{2, b, k, n}, {b, k, n}, {1, k, n}}[r.IntN(3)]...)
 		return "MatMul", ""
 	},
+	"few rows, or one column": func(x *text) (string, string) {
+		r := x.rng
+		m, k, n, b := 1+r.IntN(fewRows+1), 1+r.IntN(40), []int{1, 2, 17, 64, 65, 1023, 1025, 1100}[r.IntN(8)], 1+r.IntN(3)
+		if r.IntN(3) == 0 {
+			m, n = 1+r.IntN(150), 1
+		}
+		x.input(2, b, m, k)
+		x.input([][]int{{2, b, k, n}, {b, k, n}, {1, k, n}, {k, n}}[r.IntN(4)]...)
+		x.absent()
+		if r.IntN(2) == 0 {
+			x.input(2, b, m, n)
+		}
+		return "MatMul", activationTexts[r.IntN(len(activationTexts))]
+	},
 	"gemm": func(x *text) (string, string) {
 		r := x.rng
 		t, k, m := []int{1, 4, 5, 33}[r.IntN(4)], 1+r.IntN(40), 1+r.IntN(40)

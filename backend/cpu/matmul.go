@@ -227,6 +227,9 @@ func bindBatched(kernels []backend.FloatKernel, as, bs, ys []int, ep epilogue) *
 	batch := ys[:len(ys)-2]
 	aAt := batchOffsets(as[:len(as)-2], batch, m*k)
 	bAt := batchOffsets(bs[:len(bs)-2], batch, k*n)
+	if kernels == nil && (m <= fewRows || n == 1) {
+		return bindFew(m, k, n, aAt, bAt, ep)
+	}
 	proto := backend.FloatKernel(dense.NewView(m, k))
 	if kernels != nil {
 		proto = kernels[0]
@@ -263,6 +266,71 @@ func bindBatched(kernels []backend.FloatKernel, as, bs, ys []int, ep epilogue) *
 		}
 	}
 	return &bound{inplace: -1, scratch: productScratch(proto, m), prepare: prepare}
+}
+
+// fewRows is the number of rows up to which B is read again for each rather than packed.
+const fewRows = 3
+
+// bindFew multiplies matrices A[M,K] and B[K,N] of few rows, as those of single queries, or of one column, batch by batch: B is read where it
+// lies, some of its rows at a time, or is a vector with which rows of A are multiplied.
+func bindFew(m, k, n int, aAt, bAt []int, ep epilogue) *bound {
+	const (
+		width = 16 * backend.Panel // columns of a part
+		taps  = 8                  // rows of B that are read side by side
+	)
+	offsets := make([]int, taps)
+	for i := range offsets {
+		offsets[i] = i * n
+	}
+	blocks := ceil(n, width)
+	if n == 1 {
+		blocks = ceil(m, backend.Panel)
+	}
+	prepare := func(x *exec, in, out []*tensor.Tensor) func() error {
+		var a, b, ys, res []float32
+		row := func(y []float32, a, b []float32) {
+			clear(y)
+			for k0 := 0; k0 < k; k0 += taps {
+				some := min(taps, k-k0)
+				vec.Taps(y, b[k0*n:], offsets[:some], a[k0:k0+some], 0, -inf, inf, true)
+			}
+		}
+		units := len(aAt) * blocks
+		count, each := parts(x, units, m*k*n*len(aAt))
+		body := func(worker, part int) {
+			y := x.scratch[worker]
+			for u := part * each; u < min(units, (part+1)*each); u++ {
+				at, block := u/blocks, u%blocks
+				a, b := a[aAt[at]:], b[bAt[at]:]
+				if n == 1 {
+					r0 := block * backend.Panel
+					rows := min(backend.Panel, m-r0)
+					for r := range rows {
+						y[r*backend.Panel] = vec.Dot(a[(r0+r)*k:][:k], b[:k])
+					}
+					ep.tile(ys, res, at*m+r0, 1, y, r0, rows, 1)
+					continue
+				}
+				col := block * width
+				cols := min(width, n-col)
+				for r := range m {
+					row(y[:cols], a[r*k:][:k], b[col:])
+					for c := 0; c < cols; c += backend.Panel {
+						ep.tile(ys, res, (at*m+r)*n+col+c, n, y[c:], r, 1, min(backend.Panel, cols-c))
+					}
+				}
+			}
+		}
+		return func() error {
+			a, b, ys, res = in[0].F32s(), in[1].F32s(), out[0].F32s(), nil
+			if ep.residual >= 0 {
+				res = in[ep.residual].F32s()
+			}
+			x.pool.For(count, body)
+			return nil
+		}
+	}
+	return &bound{inplace: -1, scratch: backend.Panel * backend.Panel, prepare: prepare}
 }
 
 // batchOffsets lists the offset of the matrix of each batch, of size elements, for
