@@ -40,7 +40,7 @@ func TestProgressIsPrintedInLines(t *testing.T) {
 		{"compile", "model.onnx", "-o", "m.spx", "--sparsity", "0.5", "--calib", "random:1", "--calib-samples", "8", "--allocate", "layer"},
 		{"prune", "model.onnx", "-o", "p.onnx", "--sparsity", "0.5", "--calib", "random:1", "--quantize", "int8"},
 		{"profile", "model.onnx", "--runs", "15"},
-		{"verify", "model.onnx", "--seeds", "4"},
+		{"verify", "model.onnx", "--seeds", "40"},
 	} {
 		r := spcRun(args...)
 		if r.status != 0 {
