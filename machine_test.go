@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"spc"
+	"spc/backend/cpu"
+	"spc/backend/format/ukernel"
 )
 
-// A profile that is measured is found again, as this machine's and as a file; what is damaged, of another version, or of another machine is
+// A profile is found again, as this machine's and as a file; what is damaged, of another version, or of another machine is
 // refused.
 func TestFindProfile(t *testing.T) {
 	cache := t.TempDir()
@@ -24,24 +26,16 @@ func TestFindProfile(t *testing.T) {
 	if _, err := spc.FindProfile(spc.Native); !errors.Is(err, spc.ErrInvalid) || !strings.Contains(err.Error(), "devices --measure") {
 		t.Errorf("without a profile: %v", err)
 	}
-	last := 0
-	m, err := spc.MeasureProfile(t.Context(), spc.ProfileOptions{Budget: time.Second, Progress: func(_ string, done, total int) {
-		if done < last || done > total {
-			t.Errorf("%d of %d steps after %d", done, total, last)
-		}
-		last = done
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	native := *spc.DefaultProfile()
+	native.Name, native.CPU, native.ISA, native.Peak = spc.Native, cpu.Model(), ukernel.Best().ISA, 12345
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := spc.WriteProfile(path, m.Profile); err != nil {
+	if err := spc.WriteProfile(path, &native); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{spc.Native, path} {
-		if p, err := spc.FindProfile(name); err != nil || p.Peak != m.Profile.Peak || p.Name != spc.Native {
+		if p, err := spc.FindProfile(name); err != nil || p.Peak != native.Peak || p.Name != spc.Native {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -71,7 +65,7 @@ func TestFindProfile(t *testing.T) {
 			t.Errorf("%s: %v, want %v", x.name, err, x.want)
 		}
 	}
-	other := *m.Profile
+	other := native
 	other.CPU = "another"
 	if err := spc.WriteProfile(path, &other); err != nil {
 		t.Fatal(err)
@@ -81,6 +75,28 @@ func TestFindProfile(t *testing.T) {
 	}
 	if _, err := spc.FindProfile(path); err != nil {
 		t.Errorf("as a file: %v", err)
+	}
+}
+
+func TestMeasureProfile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measuring takes seconds, and under the race detector minutes")
+	}
+	last := 0
+	m, err := spc.MeasureProfile(t.Context(), spc.ProfileOptions{Budget: time.Second, Progress: func(_ string, done, total int) {
+		if done < last || done > total {
+			t.Errorf("%d of %d steps after %d", done, total, last)
+		}
+		last = done
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Profile.Check(); err != nil || m.Profile.Name != spc.Native || last == 0 {
+		t.Errorf("%+v, %v", m.Profile, err)
+	}
+	if _, err := spc.MeasureProfile(t.Context(), spc.ProfileOptions{Budget: -1}); !errors.Is(err, spc.ErrInvalid) {
+		t.Errorf("a budget below 0: %v", err)
 	}
 }
 

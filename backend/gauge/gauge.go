@@ -31,6 +31,8 @@ type Measurement struct {
 	Profile  *machine.Profile `json:"profile"`
 	Problems int              `json:"problems"` // how many products were measured
 	Forms    int              `json:"forms"`    // in how many forms in all
+	// Unmeasured are the patterns of weights that there was no time for.
+	Unmeasured []string `json:"unmeasured,omitempty"`
 	// Before and After are by which factor predictions of the form of each product that is the fastest are off, in the geometric mean: by the
 	// default profile at this machine's peak and bandwidths, and by this one.
 	Before float64 `json:"before"`
@@ -95,7 +97,7 @@ func run(ctx context.Context, o Options) (*Measurement, error) {
 	m := &Measurement{}
 	var samples []*sample
 	longest := time.Duration(0)
-	for number := 0; number < len(patterns) || time.Now().Add(longest).Before(until); number++ {
+	for number := 0; number == 0 || time.Now().Add(longest).Before(until); number++ {
 		start := time.Now()
 		some, err := problems(ctx, base, rng, number, o.Step)
 		if err != nil {
@@ -103,6 +105,9 @@ func run(ctx context.Context, o Options) (*Measurement, error) {
 		}
 		samples = append(samples, some...)
 		longest = max(longest, time.Since(start))
+		if number < len(patterns) {
+			m.Unmeasured = patterns[number+1:]
+		}
 	}
 	for _, s := range samples {
 		m.Problems++
