@@ -130,10 +130,7 @@ func (f *fit) state(values []float64) state {
 
 // predict is the time that a form of a product is predicted to take, in microseconds.
 func (s *state) predict(a *sample, f *formTime) float64 {
-	c, ok := f.kernels.Cost(s.profile, a.w, a.n, f.layout)
-	if !ok {
-		return f.us // it cannot be chosen
-	}
+	c, _ := f.kernels.Cost(s.profile, a.w, a.n, f.layout)
 	c.Total = a.total
 	seconds, _ := s.model.Predict(c, a.w.Dim(0), a.w.Dim(1), a.n)
 	return 1e6 * (seconds + s.starts[a.kind])

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
 	"spc/backend/machine"
 	"spc/backend/tune"
 	"spc/ir"
+	"spc/ir/tensor"
 	"spc/passes/choose"
 )
 
@@ -43,10 +43,6 @@ func made(t *testing.T, p *machine.Profile, seed uint64, count int) []*sample {
 		}
 		for _, s := range samplesOf(b.graph) {
 			s.find(func(choose.Form) float64 { return 1 })
-			s.forms = slices.DeleteFunc(s.forms, func(f formTime) bool {
-				_, ok := f.kernels.Cost(p, s.w, s.n, f.layout)
-				return !ok
-			})
 			for k := range s.forms {
 				f := &s.forms[k]
 				f.us = truth.predict(s, f)
@@ -55,6 +51,43 @@ func made(t *testing.T, p *machine.Profile, seed uint64, count int) []*sample {
 		}
 	}
 	return out
+}
+
+// Of what was measured everything is predicted, and from what was kept of the weights.
+func TestProblemsArePredicted(t *testing.T) {
+	const seed = 3
+	t.Logf("seed %d", seed)
+	samples, err := problems(t.Context(), machine.Default, rand.New(rand.NewPCG(seed, 1)), 0, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(samples) == 0 {
+		t.Fatal("no product was measured")
+	}
+	for _, s := range samples {
+		full := choose.NewMatrix(ones(s.w.Shape()...), "")
+		for _, f := range s.forms {
+			c, ok := f.kernels.Cost(machine.Default, s.w, s.n, f.layout)
+			if !ok || !(c.Work > 0) || !(c.Efficiency > 0) || c.Bytes <= 0 {
+				t.Errorf("%s as %s: %+v, %v", s.text, f.form, c, ok)
+			}
+			if f.form.Format != choose.Dense {
+				continue
+			}
+			full.Slide = s.w.Slide
+			if want, _ := f.kernels.Cost(machine.Default, full, s.n, f.layout); want.Work != c.Work || want.Efficiency != c.Efficiency {
+				t.Errorf("%s: %+v, with all elements %+v", s.text, c, want)
+			}
+		}
+	}
+}
+
+func ones(shape ...int) *tensor.Tensor {
+	x := tensor.New(tensor.F32, shape...)
+	for i := range x.F32s() {
+		x.F32s()[i] = 1
+	}
+	return x
 }
 
 // What a machine with other rates would take leads back to these rates.

@@ -135,7 +135,7 @@ const (
 	rounds = 7
 )
 
-// find finds the layouts that were measured.
+// find finds the layouts that were measured and may be chosen.
 func (s *sample) find(took func(choose.Form) float64) {
 	best := math.Inf(1)
 	for _, f := range format.Table {
@@ -145,6 +145,9 @@ func (s *sample) find(took func(choose.Form) float64) {
 		}
 		for _, l := range f.Layouts(s.w) {
 			form := choose.Form{Format: f.Name(), Config: l.Config}
+			if _, ok := k.Cost(machine.Default, s.w, s.n, l); !ok {
+				continue
+			}
 			if us := took(form); us > 0 {
 				s.forms = append(s.forms, formTime{k, form, l, us, 0})
 				best = min(best, us)

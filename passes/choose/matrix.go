@@ -53,6 +53,9 @@ func NewMatrix(w *tensor.Tensor, pattern string) *Matrix {
 // Row is the bits of a row, in words of 64: bit k%64 of word k/64 is set where the element is not zero.
 func (m *Matrix) Row(r int) []uint64 { return m.bits[r*m.stride : (r+1)*m.stride] }
 
+// Len is how many elements the matrix has, whether the tensor still holds them or not.
+func (m *Matrix) Len() int { return m.Dim(0) * m.Dim(1) }
+
 // Density is the share of elements that are not zero.
 func (m *Matrix) Density() float64 {
 	if m.Len() == 0 {
