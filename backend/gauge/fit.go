@@ -8,9 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"spc/backend"
+	"spc/backend/format"
 	"spc/backend/machine"
 	"spc/backend/tune"
-	"spc/passes/choose"
 )
 
 // fit finds the profile by which predictions are the least off: it changes one parameter after the other by some factor, as long as
@@ -19,25 +20,43 @@ import (
 //	sum of w huber(log((predicted + start) / measured)) + prior * sum of log(parameter / its value before)^2
 //
 // over the forms of all products, of which slow ones weigh less, since which of them is the fastest is what choosing wants to know. Start is what
-// a node takes besides, which depends on its operator and is not a part of the profile. What few products depend on stays by the second
+// a node takes besides, which depends on its operator and is not a part of the profile: a recurrence has its other product, and what each
+// step and each element of its states takes. What few products depend on stays by the second
 // sum near what it was.
 type fit struct {
 	samples []*sample
 	base    *machine.Profile
 	from    []parameter
 	values  []float64 // of these, as far as they are fitted
-	starts  []string  // operators
 	step    func()
 }
 
-// parameter is a number of a profile.
+// parameter is a number of a profile, or of what nodes take besides.
 type parameter struct {
-	name     string
-	value    float64
-	most     float64 // 0 where there is no bound
-	set      func(p *machine.Profile, v float64)
-	operator string // whose start it is, of what is none of a profile
+	name   string
+	value  float64
+	most   float64 // 0 where there is no bound
+	set    func(p *machine.Profile, v float64)
+	beside *beside // what it is of, if it is none of a profile
 }
+
+// beside is a time in seconds that nodes of an operator take besides their products.
+type beside struct {
+	kind string // of the operator
+	each unit
+}
+
+// unit says what such a time is of.
+type unit string
+
+const (
+	perNode  unit = "start"
+	perStep  unit = "step"  // of a recurrence
+	perState unit = "state" // an element of the states, in each step
+)
+
+// denseFormat is that of weights that stay as they are.
+var denseFormat = format.Table[0]
 
 // prior is the weight of a parameter's change beside that of a form that is off by the same factor.
 const prior = 0.05
@@ -45,10 +64,19 @@ const prior = 0.05
 func newFit(base *machine.Profile, samples []*sample, step func()) *fit {
 	f := &fit{samples: samples, base: base, step: step}
 	f.from = parameters(base)
+	known := map[string]bool{}
 	for _, s := range samples {
-		if !slices.Contains(f.starts, s.kind) {
-			f.starts = append(f.starts, s.kind)
-			f.from = append(f.from, parameter{name: "start." + s.kind, value: 1e-6, most: 1e-5, operator: s.kind})
+		if known[s.kind] {
+			continue
+		}
+		known[s.kind] = true
+		add := func(each unit, value, most float64) {
+			f.from = append(f.from, parameter{name: string(each) + "." + s.kind, value: value, most: most, beside: &beside{s.kind, each}})
+		}
+		add(perNode, 1e-6, 1e-5)
+		if s.steps > 0 {
+			add(perStep, 5e-7, 5e-6)
+			add(perState, 2e-9, 2e-8)
 		}
 	}
 	for _, p := range f.from {
@@ -107,19 +135,19 @@ func parameters(p *machine.Profile) (list []parameter) {
 	return list
 }
 
-// state is a profile on the way, and what a node of an operator takes besides.
+// state is a profile on the way, and what nodes take besides, in seconds.
 type state struct {
 	profile *machine.Profile
 	model   tune.Analytic
-	starts  map[string]float64
+	besides map[beside]float64
 }
 
 // state makes a profile of parameters.
 func (f *fit) state(values []float64) state {
-	s := state{profile: clone(f.base), starts: map[string]float64{}}
+	s := state{profile: clone(f.base), besides: map[beside]float64{}}
 	for i, p := range f.from {
-		if p.operator != "" {
-			s.starts[p.operator] = values[i]
+		if p.beside != nil {
+			s.besides[*p.beside] = values[i]
 			continue
 		}
 		p.set(s.profile, values[i])
@@ -128,12 +156,22 @@ func (f *fit) state(values []float64) state {
 	return s
 }
 
-// predict is the time that a form of a product is predicted to take, in microseconds.
+// predict is the time that the node of a product is predicted to take in a form, in microseconds.
 func (s *state) predict(a *sample, f *formTime) float64 {
-	c, _ := f.kernels.Cost(s.profile, a.w, a.n, f.layout)
-	c.Total = a.total
+	seconds := s.product(a, f.kernels, f.layout) + s.besides[beside{a.kind, perNode}]
+	if o := a.other; o != nil {
+		seconds += s.product(o, denseFormat.For(o.w.Type), denseFormat.Layouts(o.w)[0])
+		seconds += float64(a.steps)*s.besides[beside{a.kind, perStep}] + float64(a.states)*s.besides[beside{a.kind, perState}]
+	}
+	return 1e6 * seconds
+}
+
+// product is the time of a product as often as it is done, in seconds.
+func (s *state) product(a *sample, k *backend.Kernels, l backend.Layout) float64 {
+	c, _ := k.Cost(s.profile, a.w, a.n, l)
+	c.Total, c.Again = a.total, a.times > 1
 	seconds, _ := s.model.Predict(c, a.w.Dim(0), a.w.Dim(1), a.n)
-	return 1e6 * (seconds + s.starts[a.kind])
+	return float64(a.times) * seconds
 }
 
 // loss is what a sample adds to the sum.
@@ -229,40 +267,15 @@ func (f *fit) touched(i int, factor float64, losses []float64) (list []int) {
 	return list
 }
 
-// told lists what was fitted of the profile.
+// told lists what was fitted.
 func (f *fit) told() (list []Parameter) {
 	for i, p := range f.from {
-		if p.operator == "" {
-			list = append(list, Parameter{p.name, p.value, f.values[i]})
-		}
+		list = append(list, Parameter{p.name, p.value, f.values[i]})
 	}
 	return list
 }
 
 func square(x float64) float64 { return x * x }
-
-// products tells what was measured.
-func (f *fit) products() (list []Product) {
-	s := f.state(f.values)
-	for _, a := range f.samples {
-		p := Product{Text: a.text, Pattern: a.pattern}
-		for i := range a.forms {
-			x := &a.forms[i]
-			t := Took{x.form.String(), round(x.us), round(s.predict(a, x))}
-			if x.form.Format == choose.Dense {
-				p.Dense = t
-			}
-			if p.Best.Us == 0 || t.Us < p.Best.Us {
-				p.Best = t
-			}
-		}
-		list = append(list, p)
-	}
-	return list
-}
-
-// round keeps two digits behind the point.
-func round(x float64) float64 { return math.Round(100*x) / 100 }
 
 // off is the factor by which a profile is off, in the geometric mean, for the form of each product that is the fastest.
 func (f *fit) off(p *machine.Profile) float64 {

@@ -5,15 +5,16 @@ package gauge
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"spc/backend/cpu"
 	"spc/backend/format/ukernel"
 	"spc/backend/machine"
 	"spc/ir"
+	"spc/passes/choose"
 )
 
 // Options say how a machine is measured.
@@ -37,31 +38,32 @@ type Measurement struct {
 	// default profile at this machine's peak and bandwidths, and by this one.
 	Before float64 `json:"before"`
 	After  float64 `json:"after"`
-	// Fitted are the parameters of the profile that were fitted.
+	// Fitted are the parameters that were fitted: those of the profile, and what nodes take besides.
 	Fitted []Parameter `json:"-"`
-	// Products are what was measured: of each product dense, and the form that was the fastest.
-	Products []Product `json:"-"`
+	// Measured is what the profile was fitted to.
+	Measured *Measured `json:"-"`
 }
 
-// Parameter is a number of a profile, before it was fitted and after.
+// Parameter is a number that was fitted, before and after.
 type Parameter struct {
 	Name          string
 	Before, After float64
 }
 
-// Product is what a product took, and what the fitted profile predicts of it.
-type Product struct {
-	Text    string `json:"product"`
-	Pattern string `json:"pattern"`
-	Dense   Took   `json:"dense"`
-	Best    Took   `json:"best"`
+// Measured is what was measured of a machine.
+type Measured struct {
+	Roof     *machine.Profile `json:"roof"` // its peak, caches and bandwidths, at the default profile's rates
+	Seed     uint64           `json:"seed"` // of the products
+	Products []Product        `json:"products"`
 }
 
-// Took is a form of a product.
-type Took struct {
-	Form        string  `json:"form"`
-	Us          float64 `json:"us"`
-	PredictedUs float64 `json:"predicted_us"`
+// Product is what the node of a product took.
+type Product struct {
+	Network int                `json:"network"` // which of those that the seed draws
+	Weight  int                `json:"weight"`  // which of that network
+	Text    string             `json:"product"`
+	Pattern string             `json:"pattern"`
+	Us      map[string]float64 `json:"us"` // by form
 }
 
 // fitting is the share of the budget that fitting may take.
@@ -90,35 +92,90 @@ func run(ctx context.Context, o Options) (*Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	base := clone(plain)
-	begin(base)
 	until := began.Add(time.Duration((1 - fitting) * float64(o.Budget)))
-	rng := rand.New(rand.NewPCG(o.Seed, 1))
-	m := &Measurement{}
+	var unmeasured []string
 	var samples []*sample
 	longest := time.Duration(0)
 	for number := 0; number == 0 || time.Now().Add(longest).Before(until); number++ {
 		start := time.Now()
-		some, err := problems(ctx, base, rng, number, o.Step)
+		some, err := problems(ctx, begun(plain), o.Seed, number, o.Step)
 		if err != nil {
 			return nil, err
 		}
 		samples = append(samples, some...)
 		longest = max(longest, time.Since(start))
 		if number < len(patterns) {
-			m.Unmeasured = patterns[number+1:]
+			unmeasured = patterns[number+1:]
 		}
 	}
-	for _, s := range samples {
-		m.Problems++
-		m.Forms += len(s.forms)
+	m, err := fitted(ctx, plain, samples, began.Add(o.Budget), o.Step)
+	if err == nil {
+		m.Unmeasured, m.Measured.Seed = unmeasured, o.Seed
 	}
-	f := newFit(base, samples, o.Step)
-	if m.Profile, err = f.run(ctx, began.Add(o.Budget)); err != nil {
+	return m, err
+}
+
+// Refit fits a profile to what was measured before, as long as that takes; step is called now and then.
+func Refit(ctx context.Context, d *Measured, step func()) (m *Measurement, err error) {
+	if err := d.Roof.Check(); err != nil {
 		return nil, err
 	}
-	m.Before, m.After = f.off(plain), f.off(m.Profile)
-	m.Fitted, m.Products = f.told(), f.products()
+	err = ir.Guard(func() (err error) {
+		samples, err := d.samples(ctx)
+		if err != nil {
+			return err
+		}
+		m, err = fitted(ctx, d.Roof, samples, time.Now().Add(24*time.Hour), step)
+		return err
+	})
+	if err == nil {
+		m.Measured.Seed = d.Seed
+	}
+	return m, err
+}
+
+// samples draws the products again.
+func (d *Measured) samples(ctx context.Context) (out []*sample, err error) {
+	at, networks := map[[2]int]*Product{}, 0
+	for i := range d.Products {
+		p := &d.Products[i]
+		at[[2]int{p.Network, p.Weight}] = p
+		networks = max(networks, p.Network+1)
+	}
+	for number := range min(networks, len(d.Products)) {
+		b, err := drawn(ctx, d.Seed, number)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, b.samples(func(s *sample, f choose.Form) float64 {
+			if p := at[[2]int{s.network, s.weight}]; p != nil && p.Text == s.text {
+				return p.Us[f.String()]
+			}
+			return 0
+		})...)
+	}
+	if len(out) != len(d.Products) || len(out) == 0 {
+		return nil, fmt.Errorf("%d of %d products are those that are drawn with seed %d: %w", len(out), len(d.Products), d.Seed, ir.ErrInvalid)
+	}
+	return out, nil
+}
+
+// fitted fits a profile to products, no longer than until then.
+func fitted(ctx context.Context, plain *machine.Profile, samples []*sample, until time.Time, step func()) (*Measurement, error) {
+	f := newFit(begun(plain), samples, step)
+	p, err := f.run(ctx, until)
+	if err != nil {
+		return nil, err
+	}
+	m := &Measurement{Profile: p, Problems: len(samples), Before: f.off(plain), After: f.off(p), Fitted: f.told(), Measured: &Measured{Roof: plain}}
+	for _, s := range samples {
+		m.Forms += len(s.forms)
+		us := map[string]float64{}
+		for _, x := range s.forms {
+			us[x.form.String()] = x.us
+		}
+		m.Measured.Products = append(m.Measured.Products, Product{s.network, s.weight, s.text, s.pattern, us})
+	}
 	return m, nil
 }
 
@@ -158,12 +215,14 @@ func roof(ctx context.Context, step func()) (*machine.Profile, error) {
 	return p, err
 }
 
-// begin gives the terms that the default profile does not tell apart something that a fit can begin with.
-func begin(p *machine.Profile) {
+// begun is a profile whose terms that the default one does not tell apart are something that a fit can begin with.
+func begun(plain *machine.Profile) *machine.Profile {
+	p := clone(plain)
 	i := &p.Images
 	i.Row, i.Tap, i.Lay, i.Turn = cmp.Or(i.Row, i.Patch/2), cmp.Or(i.Tap, i.Patch), cmp.Or(i.Lay, i.Patch), cmp.Or(i.Turn, i.Patch/2)
 	i.Plane = cmp.Or(i.Plane, 5000)
 	p.Cold = cmp.Or(p.Cold, (p.Next.Bandwidth+p.Memory)/2)
+	return p
 }
 
 // fastest is the shortest of some calls.

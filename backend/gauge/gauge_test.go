@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 	"time"
 
@@ -30,7 +31,9 @@ func TestParseBytes(t *testing.T) {
 // made makes samples of which the machine that a profile describes would take these times.
 func made(t *testing.T, p *machine.Profile, seed uint64, count int) []*sample {
 	t.Helper()
-	truth := state{profile: p, model: tune.Of(p), starts: map[string]float64{"MatMul": 2e-6, "Conv": 3e-6}}
+	truth := state{profile: p, model: tune.Of(p), besides: map[beside]float64{
+		{"MatMul", perNode}: 2e-6, {"Conv", perNode}: 3e-6, {"LSTM", perNode}: 3e-6, {"LSTM", perStep}: 1e-6, {"LSTM", perState}: 3e-9, {"GRU", perStep}: 1e-6,
+	}}
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var out []*sample
 	for i := range count {
@@ -57,7 +60,7 @@ func made(t *testing.T, p *machine.Profile, seed uint64, count int) []*sample {
 func TestProblemsArePredicted(t *testing.T) {
 	const seed = 3
 	t.Logf("seed %d", seed)
-	samples, err := problems(t.Context(), machine.Default, rand.New(rand.NewPCG(seed, 1)), 0, func() {})
+	samples, err := problems(t.Context(), machine.Default, seed, 0, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,6 +159,24 @@ func TestMeasure(t *testing.T) {
 	}
 	if p.Next.Bytes < p.Near || p.Memory > p.Next.Bandwidth*1.01 && p.Next.Bytes > p.Near {
 		t.Errorf("caches of %d and %d bytes, %.3g and %.3g bytes a second", p.Near, p.Next.Bytes, p.Next.Bandwidth, p.Memory)
+	}
+	// The same measurement leads to a profile again, and to the same one each time.
+	for i, again := range []*Measured{m.Measured, m.Measured} {
+		r, err := Refit(t.Context(), again, func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Problems != m.Problems || r.Forms != m.Forms || r.After > 1.05*m.After {
+			t.Errorf("fitted again: %d products in %d forms, off by %v, want %d, %d, at most %v", r.Problems, r.Forms, r.After, m.Problems, m.Forms, m.After)
+		}
+		if i > 0 && !reflect.DeepEqual(r.Profile, p) {
+			t.Errorf("%+v and %+v of one measurement", r.Profile, p)
+		}
+		p = r.Profile
+	}
+	m.Measured.Products[0].Text += " of others"
+	if _, err := Refit(t.Context(), m.Measured, func() {}); !errors.Is(err, ir.ErrInvalid) {
+		t.Errorf("of other products: %v", err)
 	}
 	b, err := json.Marshal(p)
 	if err != nil {

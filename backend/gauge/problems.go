@@ -31,15 +31,22 @@ var patterns = []string{
 // other networks.
 const together = 8
 
-// sample is a product with what it took in some forms.
+// sample is a product with what its node took in some forms.
 type sample struct {
+	network, weight int // which of which network, from 0
+
 	kind    string // of its operator
 	text    string // with the sizes
 	w       *choose.Matrix
 	pattern string
 	n       int // columns
+	times   int // how often the product is done: the steps of a recurrence, for its states
 	total   int // bytes of all weights of the network
 	forms   []formTime
+	// Of a recurrence: its other product, which is dense, and the elements of states that its steps compute.
+	other  *sample
+	steps  int
+	states int
 }
 
 // formTime is what a product took in a form.
@@ -54,19 +61,24 @@ type formTime struct {
 // The multiply-adds of a dense product: with fewer other things take the time, with more fewer products are measured.
 const least, most = 2e5, 60e6
 
-// problems draws products, makes a network of them, and measures them in all forms that suit.
-func problems(ctx context.Context, p *machine.Profile, rng *rand.Rand, number int, step func()) ([]*sample, error) {
-	pattern := patterns[number%len(patterns)]
-	g := ir.NewGraph("gauge")
-	b := &network{graph: g, rng: rng, pattern: pattern}
+// drawn is the number-th network of products that a seed draws.
+func drawn(ctx context.Context, seed uint64, number int) (*network, error) {
+	b := &network{number: number, graph: ir.NewGraph("gauge"), rng: rand.New(rand.NewPCG(seed, uint64(number))), pattern: patterns[number%len(patterns)]}
 	for i := range together {
 		if err := b.add(fmt.Sprintf("p%d", i)); err != nil {
 			return nil, err
 		}
 	}
-	if err := infer(ctx, g); err != nil {
+	return b, infer(ctx, b.graph)
+}
+
+// problems draws a network of products, and measures them in all forms that suit.
+func problems(ctx context.Context, p *machine.Profile, seed uint64, number int, step func()) ([]*sample, error) {
+	b, err := drawn(ctx, seed, number)
+	if err != nil {
 		return nil, err
 	}
+	g := b.graph
 	layers, _, err := choose.Run(g.Clone(), format.Choices(p), tune.Of(p), choose.Options{})
 	if err != nil {
 		return nil, err
@@ -82,7 +94,7 @@ func problems(ctx context.Context, p *machine.Profile, rng *rand.Rand, number in
 		for _, shape := range at.Shapes {
 			x := tensor.New(tensor.F32, shape...)
 			for i := range x.F32s() {
-				x.F32s()[i] = rng.Float32()
+				x.F32s()[i] = b.rng.Float32()
 			}
 			place.In = append(place.In, x)
 		}
@@ -92,16 +104,24 @@ func problems(ctx context.Context, p *machine.Profile, rng *rand.Rand, number in
 	if err != nil {
 		return nil, err
 	}
-	var out []*sample
-	for i, s := range samplesOf(g) {
-		s.pattern = pattern
-		s.find(func(f choose.Form) float64 { return timings.Of(i, f, s.n, 1).Us })
+	return b.samples(func(s *sample, f choose.Form) float64 { return timings.Of(s.weight, f, s.n, 1).Us }), nil
+}
+
+// samples lists the products of a network of which there was something to choose, with what they took in forms; 0 where that was
+// not measured.
+func (b *network) samples(took func(s *sample, f choose.Form) float64) (out []*sample) {
+	all := samplesOf(b.graph)
+	for i, s := range all {
+		s.network, s.weight, s.pattern = b.number, i, b.pattern
+		s.find(func(f choose.Form) float64 { return took(s, f) })
 		if len(s.forms) > 1 {
-			s.w.Tensor = tensor.Header(tensor.F32, s.w.Shape()...) // predictions need no elements
 			out = append(out, s)
 		}
 	}
-	return out, nil
+	for _, s := range all {
+		s.w.Tensor = tensor.Header(tensor.F32, s.w.Shape()...) // predictions need no elements
+	}
+	return out
 }
 
 // infer finds the types of a graph as compilations do, and leaves its weights as they are.
@@ -113,14 +133,26 @@ func infer(ctx context.Context, g *ir.Graph) error {
 // samplesOf lists the products of a graph whose weights are constants.
 func samplesOf(g *ir.Graph) (out []*sample) {
 	total := 0
+	first := map[*ir.Node]*sample{}
 	for _, u := range g.WeightUses() {
 		total += u.Value.Const.Len() * u.Value.Type.DType.Size()
-		s := &sample{kind: u.Node.Op.Kind(), n: u.Columns(), w: choose.NewMatrix(u.View.Matrix(u.Value.Const).To(tensor.F32), "")}
+		s := &sample{
+			kind: u.Node.Op.Kind(), n: u.Columns(), times: u.Reuse.AtOne(), w: choose.NewMatrix(u.View.Matrix(u.Value.Const).To(tensor.F32), ""),
+		}
 		s.w.Slide = u.Slide
 		s.text = fmt.Sprintf("%s %dx%d, %.0f%% zeros, %d columns", s.kind, s.w.Dim(0), s.w.Dim(1), 100*(1-s.w.Density()), s.n)
 		if u.Slide != nil {
-			s.text += fmt.Sprintf(", kernel %v, stride %v", u.Slide.Kernel, u.Slide.Stride)
+			s.text += fmt.Sprintf(", kernel %v, stride %v, dilation %v, %d images", u.Slide.Kernel, u.Slide.Stride, u.Slide.Dilation, u.Slide.Images.AtOne())
 		}
+		if s.times > 1 {
+			s.text += fmt.Sprintf(", %d times", s.times)
+		}
+		if o := first[u.Node]; o != nil { // a recurrence: its input's product, and now that of its states
+			s.other, o.other = o, s
+			s.steps, s.states = s.times, s.times*s.n*s.w.Dim(1)
+			o.steps, o.states = s.steps, s.states
+		}
+		first[u.Node] = s
 		out = append(out, s)
 	}
 	for _, s := range out {
@@ -148,7 +180,7 @@ func (s *sample) find(took func(choose.Form) float64) {
 			if _, ok := k.Cost(machine.Default, s.w, s.n, l); !ok {
 				continue
 			}
-			if us := took(form); us > 0 {
+			if us := math.Round(100*took(form)) / 100; us > 0 {
 				s.forms = append(s.forms, formTime{k, form, l, us, 0})
 				best = min(best, us)
 			}
@@ -161,6 +193,7 @@ func (s *sample) find(took func(choose.Form) float64) {
 
 // network makes a graph of products that have nothing in common.
 type network struct {
+	number  int
 	graph   *ir.Graph
 	rng     *rand.Rand
 	pattern string
@@ -178,6 +211,13 @@ func (b *network) pick(list ...int) int { return list[b.rng.IntN(len(list))] }
 // add adds a product.
 func (b *network) add(name string) error {
 	for {
+		if b.rng.IntN(6) == 0 {
+			gates, hidden, k, steps, batch := b.pick(3, 4), b.draw(32, 512, 8), b.draw(32, 512, 8), b.draw(2, 32, 1), b.draw(1, 16, 1)
+			if fits(gates * hidden * (hidden + k) * steps * batch) {
+				return b.recurrence(name, gates, hidden, k, steps, batch)
+			}
+			continue
+		}
 		m, k := b.draw(16, 2048, 8), b.draw(16, 2048, 8)
 		if b.rng.IntN(2) == 0 {
 			if n := b.draw(1, b.pick(8, 2048, 2048), 1); fits(m * k * n) {
@@ -185,10 +225,13 @@ func (b *network) add(name string) error {
 			}
 			continue
 		}
-		c, m, kernel, size, stride := b.draw(8, 512, 8), b.draw(8, 512, 8), b.pick(1, 1, 3, 3, 5), b.draw(4, 64, 1), b.pick(1, 1, 1, 2)
-		out := (size-1)/stride + 1
-		if fits(m * c * kernel * kernel * out * out) {
-			return b.conv(name, m, c, kernel, size, stride)
+		v := conv{
+			m: b.draw(8, 512, 8), c: b.draw(8, 512, 8), kernel: b.pick(1, 1, 3, 3, 5), size: b.draw(3, 64, 1),
+			stride: b.pick(1, 1, 1, 2), dilation: b.pick(1, 1, 1, 2), images: b.pick(1, 1, 1, 4),
+		}
+		out := (v.size-1)/v.stride + 1
+		if fits(v.images * v.m * v.c * v.kernel * v.kernel * out * out) {
+			return b.conv(name, v)
 		}
 	}
 }
@@ -209,26 +252,58 @@ func (b *network) tokens(name string, m, k, n int) error {
 	return b.product(name, "MatMul", nil, []int{1, n, k}, wt)
 }
 
-// conv adds a convolution of an image.
-func (b *network) conv(name string, m, c, kernel, size, stride int) error {
-	w, err := b.weight(m, c*kernel*kernel)
+// conv is a convolution of square images, padded so that strides alone make them smaller.
+type conv struct{ m, c, kernel, size, stride, dilation, images int }
+
+func (b *network) conv(name string, v conv) error {
+	w, err := b.weight(v.m, v.c*v.kernel*v.kernel)
 	if err != nil {
 		return err
 	}
-	pad := kernel / 2
-	attrs := map[string]any{"kernel_shape": []int{kernel, kernel}, "strides": []int{stride, stride}, "pads": []int{pad, pad, pad, pad}}
-	return b.product(name, "Conv", attrs, []int{1, c, size, size}, w.Reshape(m, c, kernel, kernel))
+	pad := v.kernel / 2 * v.dilation
+	return b.product(name, "Conv", map[string]any{
+		"kernel_shape": []int{v.kernel, v.kernel}, "strides": []int{v.stride, v.stride}, "dilations": []int{v.dilation, v.dilation}, "pads": []int{pad, pad, pad, pad},
+	}, []int{v.images, v.c, v.size, v.size}, w.Reshape(v.m, v.c, v.kernel, v.kernel))
 }
 
-// product adds a node with a weight, whose first elements along two axes are an output: the others make way as soon as they are
+// recurrence adds an LSTM or GRU, one of whose weights is pruned: of two what the node takes could not be told apart.
+func (b *network) recurrence(name string, gates, hidden, k, steps, batch int) error {
+	w, r := full(1, gates*hidden, k), full(1, gates*hidden, hidden)
+	pruned := &w
+	if b.rng.IntN(2) == 0 {
+		pruned = &r
+	}
+	p, err := b.weight((*pruned).Dim(1), (*pruned).Dim(2))
+	if err != nil {
+		return err
+	}
+	*pruned = p.Reshape((*pruned).Shape()...)
+	kind := map[int]string{3: "GRU", 4: "LSTM"}[gates]
+	return b.product(name, kind, map[string]any{"hidden_size": hidden}, []int{steps, batch, k}, w, r)
+}
+
+// full is a tensor without zeros.
+func full(shape ...int) *tensor.Tensor {
+	x := tensor.New(tensor.F32, shape...)
+	for i := range x.F32s() {
+		x.F32s()[i] = 0.01
+	}
+	return x
+}
+
+// product adds a node with weights, whose first elements along two axes are an output: the others make way as soon as they are
 // computed, as in a network.
-func (b *network) product(name, kind string, attrs map[string]any, shape []int, w *tensor.Tensor) error {
+func (b *network) product(name, kind string, attrs map[string]any, shape []int, weights ...*tensor.Tensor) error {
 	x := b.graph.NewInput(name+".x", ir.TypeOf(tensor.Header(tensor.F32, shape...)))
 	o, err := newOp(kind, attrs)
 	if err != nil {
 		return err
 	}
-	y := b.graph.NewNode(name, o, []*ir.Value{x, b.graph.NewConst(name+".w", w)}, name+".y").Outputs[0]
+	in := []*ir.Value{x}
+	for i, w := range weights {
+		in = append(in, b.graph.NewConst(fmt.Sprintf("%s.w%d", name, i), w))
+	}
+	y := b.graph.NewNode(name, o, in, name+".y").Outputs[0]
 	for i := range 2 {
 		first, err := newOp("Gather", map[string]any{"axis": 0})
 		if err != nil {

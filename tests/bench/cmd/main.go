@@ -261,18 +261,16 @@ func regretCommand() *cobra.Command {
 
 // fitCommand measures this machine at length for a profile that comes with spc.
 func fitCommand() *cobra.Command {
-	var name, folder, save string
-	var budget time.Duration
-	var seed uint64
+	var o bench.FitOptions
 	c := &cobra.Command{
 		Use:   "fit --name NAME",
 		Short: "Measure this machine, and make a profile of it that comes with spc",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if name == "" || name == spc.Native || name == spc.DefaultProfile().Name || filepath.Base(name) != name {
-				return fmt.Errorf("--name %q, want one of its own", name)
+			if n := o.Name; n == "" || n == spc.Native || n == spc.DefaultProfile().Name || filepath.Base(n) != n {
+				return fmt.Errorf("--name %q, want one of its own", n)
 			}
-			m, err := bench.Fit(c.Context(), name, spc.ProfileOptions{Budget: budget, Seed: seed}, folder, save)
+			m, err := bench.Fit(c.Context(), o)
 			if err != nil {
 				return err
 			}
@@ -284,11 +282,12 @@ func fitCommand() *cobra.Command {
 		},
 	}
 	fs := c.Flags()
-	fs.StringVar(&name, "name", "", "the `name` of the profile")
-	fs.StringVar(&folder, "profiles", "backend/machine/profiles", "the `folder` of the profiles")
-	fs.StringVar(&save, "save", "tests/bench/results", "the `folder` for what was measured")
-	fs.DurationVar(&budget, "budget", 2*time.Minute, "how long measuring takes")
-	fs.Uint64Var(&seed, "seed", 2, "draws other products")
+	fs.StringVar(&o.Name, "name", "", "the `name` of the profile")
+	fs.StringVar(&o.From, "from", "", "fit to what this `file` says was measured before")
+	fs.StringVar(&o.Profiles, "profiles", "backend/machine/profiles", "the `folder` of the profiles")
+	fs.StringVar(&o.Save, "save", "tests/bench/results", "the `folder` for what was measured")
+	fs.DurationVar(&o.Budget, "budget", 2*time.Minute, "how long measuring takes")
+	fs.Uint64Var(&o.Seed, "seed", 2, "draws other products")
 	return c
 }
 
