@@ -291,15 +291,19 @@ func full(shape ...int) *tensor.Tensor {
 	return x
 }
 
-// product adds a node with weights, whose first elements along two axes are an output: the others make way as soon as they are
-// computed, as in a network.
+// product adds a node with weights, of what a node computes just before, as in other networks. Its first elements along two axes are an
+// output: the others make way as soon as they are computed.
 func (b *network) product(name, kind string, attrs map[string]any, shape []int, weights ...*tensor.Tensor) error {
 	x := b.graph.NewInput(name+".x", ir.TypeOf(tensor.Header(tensor.F32, shape...)))
+	before, err := newOp("Relu", nil)
+	if err != nil {
+		return err
+	}
 	o, err := newOp(kind, attrs)
 	if err != nil {
 		return err
 	}
-	in := []*ir.Value{x}
+	in := []*ir.Value{b.graph.NewNode(name+".before", before, []*ir.Value{x}, name+".in").Outputs[0]}
 	for i, w := range weights {
 		in = append(in, b.graph.NewConst(fmt.Sprintf("%s.w%d", name, i), w))
 	}
