@@ -382,24 +382,46 @@ func (c *counted) Trace(ctx context.Context, in, out []*tensor.Tensor, tell func
 	return c.fake.Trace(ctx, in, out, tell)
 }
 
-// A program whose weights fit the cache runs once more before it is timed, since others have run in between.
+// A program whose weights fit the cache runs several times in its turn, since others have run in between, and the fastest counts.
 func TestProgramsFindTheirWeightsInTheCache(t *testing.T) {
-	for cache, again := range map[int]int64{0: 0, 1 << 20: 1} {
-		m, _ := measurement(t, func(string, string, int) time.Duration { return time.Microsecond })
+	count := map[int]int64{}
+	for _, cache := range []int{0, 1 << 20} {
+		calls := 0
+		m, _ := measurement(t, func(node, format string, n int) time.Duration {
+			if node != "first" || format != choose.Dense || n != 4 {
+				return 50 * time.Microsecond
+			}
+			if calls++; calls%warmRuns == 0 {
+				return 10 * time.Microsecond
+			}
+			return 90 * time.Microsecond
+		})
 		runs, timed := &atomic.Int64{}, &atomic.Int64{}
 		load := m.Load
 		m.Load = func(g *ir.Graph) (backend.Program, error) {
 			p, err := load(g)
 			return &counted{p.(*fake), runs, timed}, err
 		}
-		m.Cache, m.Rounds = cache, 4
-		if _, err := m.Run(t.Context()); err != nil {
+		m.Cache, m.Rounds = cache, 3
+		timings, err := m.Run(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
-		made := int64(2 * len(m.variants) * len(m.Places)) // two runs make them ready at each place
-		if timed.Load() == 0 || timed.Load() > 2*made || runs.Load() != made+again*timed.Load() {
-			t.Errorf("a cache of %d bytes: %d runs beside %d that are timed, want %d and %d for each", cache, runs.Load(), timed.Load(), made, again)
+		count[cache] = timed.Load()
+		if made := int64(2 * len(m.variants) * len(m.Places)); runs.Load() != made { // two runs make them ready at each place
+			t.Errorf("a cache of %d bytes: %d runs are not timed, want %d", cache, runs.Load(), made)
 		}
+		i := slices.IndexFunc(m.Layers, func(l choose.Layer) bool { return l.Name == "first" })
+		want := 90.
+		if cache > 0 {
+			want = 10
+		}
+		if us := timings.Of(i, choose.Form{Format: choose.Dense}, 4, 1).Us; us != want {
+			t.Errorf("a cache of %d bytes: %v us, want %v", cache, us, want)
+		}
+	}
+	if count[0] == 0 || count[1<<20] != warmRuns*count[0] {
+		t.Errorf("%d runs are timed, and %d where weights fit the cache, want %d times as many", count[0], count[1<<20], warmRuns)
 	}
 }
 

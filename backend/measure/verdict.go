@@ -23,8 +23,8 @@ const slack = 1.01
 
 // Judge runs programs of graphs in turns at places, and finds which is the fastest in the geometric mean over these. One that takes longer
 // than the first at one of them is not, nor is one that is faster than an earlier one by no more than the noise. What there is no
-// time for is left out, but for the place of the smallest inputs. A program whose weights fit a cache of so many bytes
-// runs once more before it is timed, as by itself it would find them there.
+// time for is left out, but for the place of the smallest inputs. Of a program whose weights fit a cache of so many bytes the fastest of
+// some runs counts, as by itself it would find them there.
 func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.Time, cache int, load func(g *ir.Graph) (backend.Program, error), step func()) (v *Verdict, err error) {
 	progs := make([]backend.Program, len(graphs))
 	warm := make([]bool, len(graphs))
@@ -53,17 +53,19 @@ func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.T
 		ms := make([][]float64, len(graphs))
 		round := func(timed bool) error {
 			for i, prog := range progs {
+				runs, best := 1, math.Inf(1)
 				if timed && warm[i] {
+					runs = warmRuns
+				}
+				for range runs {
+					start := time.Now()
 					if err := prog.Run(ctx, p.In, out[i]); err != nil {
 						return err
 					}
-				}
-				start := time.Now()
-				if err := prog.Run(ctx, p.In, out[i]); err != nil {
-					return err
+					best = min(best, float64(time.Since(start).Nanoseconds())/1e6)
 				}
 				if timed {
-					ms[i] = append(ms[i], float64(time.Since(start).Nanoseconds())/1e6)
+					ms[i] = append(ms[i], best)
 				}
 			}
 			step()
