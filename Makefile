@@ -11,7 +11,7 @@ PYTHON ?= /usr/bin/python3
 CUDA_INCLUDE ?= $(CURDIR)/out/nvcc/usr/include
 WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 
-.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits regret fit zoo zoo-avx2 zoo-graphs zoo-python page-libs page-pictures clean
+.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits regret predict fit zoo zoo-avx2 zoo-graphs zoo-python page-libs page-pictures clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -156,8 +156,11 @@ regret: ## how much longer the formats that are chosen take than the best, over 
 	$(GO) run ./tests/bench/cmd regret --save tests/bench/results
 	$(GO) run ./tests/bench/cmd regret --tune --save tests/bench/results
 
-fit: ## measure this machine for two minutes, and make a profile NAME of it that comes with spc
-	$(GO) run ./tests/bench/cmd fit --name $(NAME)
+predict: zoo-python ## what members of the zoo are predicted to take by this machine's profile, and what they take, into tests/bench/results (needs spc devices --measure, and apt)
+	$(GO) run ./tests/bench/cmd predict --profile native --python $(PYTHON) --save tests/bench/results
+
+fit: ## measure this machine for two minutes, and make a profile NAME of it that comes with spc; with FROM=FILE fit to what was measured before
+	$(GO) run ./tests/bench/cmd fit --name $(NAME) $(if $(FROM),--from $(FROM))
 
 bench-commits: ## every row of tests/bench by spc of the commit OLD and of this tree, in turns
 	$(GO) run ./tests/bench/cmd commits --old $(OLD)

@@ -61,7 +61,7 @@ func (m *Model) Outline(inputs map[string]*tensor.Tensor) (*Outline, error) {
 			if err != nil {
 				return err
 			}
-			list, err := cpu.Predict(m.graph, in, backend.Options{Threads: 1, Checked: true}, m.report.predicted())
+			list, err := cpu.Predict(m.graph, in, backend.Options{Threads: 1, Checked: true}, m.report.Options.CPU(), m.report.products())
 			switch {
 			case err == nil:
 				d.sizes = sizes

@@ -78,7 +78,9 @@ type Report struct {
 	Nodes      map[string]int `json:"nodes"`           // of the compiled graph, by operator
 	// Interpreted lists the operators for which the CPU has no kernel, see Model.Interpreted.
 	Interpreted []Interpreted `json:"interpreted,omitempty"`
-	Tuned       *Tuned        `json:"tuned,omitempty"` // how formats were measured, see Model.Tune
+	// Predicted is the time of a run, see Model.Forecast.
+	Predicted *PredictedRun `json:"predicted,omitempty"`
+	Tuned     *Tuned        `json:"tuned,omitempty"` // how formats were measured, see Model.Tune
 }
 
 // ReportOptions are the options that the model was compiled with.
@@ -231,7 +233,8 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 	}
 	m.report.finish(m.graph)
 	if o.Target == CPU && leaveOut == nil && o.Debug.StopAfter == "" {
-		m.report.Interpreted = m.Interpreted()
+		f := m.Forecast(max(1, o.Run.Threads), nil)
+		m.report.Interpreted, m.report.Predicted = f.Interpreted, f.Predicted
 	}
 	if d := o.Debug; d.DumpDir != "" && d.StopAfter == "" && o.Target == CPU {
 		if err := m.dumpLowering(d.DumpDir); err != nil {

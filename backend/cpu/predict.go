@@ -18,12 +18,20 @@ type Prediction struct {
 	Node        *ir.Node
 	Interpreted bool    // its operator evaluates it, for want of a kernel
 	Seconds     float64 // 0 where its sizes are not known before it runs
+	Dense       float64 // what Seconds would be were its weights dense
+	Unsized     bool    // its sizes are not known
 }
 
+// Product is what the product of a weight takes on one core, once, in seconds: as it is stored, and dense.
+type Product struct{ Seconds, Dense float64 }
+
+// Products tells what is known of the product of a node's weight, by the names of both, of so many columns.
+type Products func(node, weight string, columns int) (p Product, known bool)
+
 // Predict tells how the nodes of a graph and its subgraphs are computed for inputs of the types of in, which need no
-// elements. Products holds what is known of the times of nodes with weights, by their names. Bodies of loops count as
+// elements, on a machine as a profile describes it. Bodies of loops count as
 // computed once.
-func Predict(g *ir.Graph, in []*tensor.Tensor, o backend.Options, products map[string]float64) (out []Prediction, err error) {
+func Predict(g *ir.Graph, in []*tensor.Tensor, o backend.Options, on *machine.Profile, products Products) (out []Prediction, err error) {
 	d, err := Device{}.Load(g, o)
 	if err != nil {
 		return nil, err
@@ -34,14 +42,22 @@ func Predict(g *ir.Graph, in []*tensor.Tensor, o backend.Options, products map[s
 	if err != nil {
 		return nil, err
 	}
+	f := forecast{on, products, on.Speedup(o.Threads)}
 	for st := range s.nodes() {
-		k := Prediction{Node: st.node, Interpreted: st.interpreted()}
-		if static(st.node) && !st.view {
-			k.Seconds = st.predict(products)
+		k := Prediction{Node: st.node, Interpreted: st.interpreted(), Unsized: !static(st.node)}
+		if !k.Unsized && !st.view {
+			k.Seconds, k.Dense = f.of(st)
 		}
 		out = append(out, k)
 	}
 	return out, s.drop()
+}
+
+// forecast is what predictions are made with.
+type forecast struct {
+	on       *machine.Profile
+	products Products
+	speedup  float64 // of the threads
 }
 
 // nodes yields the steps that are nodes. Cascades are none: their members are.
@@ -146,8 +162,8 @@ const (
 	start     = 1e-6 // that a node takes besides
 )
 
-// predict returns the seconds that a node of known sizes takes, on a core as machine.Default has it.
-func (st *step) predict(products map[string]float64) float64 {
+// of returns the seconds that a node of known sizes takes, and what they would be were its weights dense.
+func (f *forecast) of(st *step) (seconds, dense float64) {
 	n := st.node
 	in := make([]ir.Type, len(n.Inputs))
 	elements, halves := 0.0, 0.0
@@ -170,25 +186,48 @@ func (st *step) predict(products map[string]float64) float64 {
 		}
 	}
 	w := n.Op.Work(in, n.OutputTypes())
-	product := w.FLOPs > manyFLOPs*elements
-	if !st.interpreted() {
-		if s := products[n.Name]; s > 0 && once(n) {
-			return start + s
+	if st.interpreted() {
+		seconds = start + w.FLOPs*otherFLOP + elements*readElement + halves*halfElement
+		if w.FLOPs > manyFLOPs*elements {
+			seconds = start + w.FLOPs*productFLOP
 		}
-		peak := machine.Default.Peak / 8
-		if product {
-			peak = machine.Default.Peak / 2
-		}
-		return start + w.FLOPs/peak + w.Bytes/machine.Default.Memory
+		return seconds, seconds
 	}
-	if product {
-		return start + w.FLOPs*productFLOP
+	rate := f.on.Node(n.Op.Kind())
+	if seconds, dense, ok := f.weights(n, rate); ok {
+		return rate.Start + seconds/f.speedup, rate.Start + dense/f.speedup
 	}
-	return start + w.FLOPs*otherFLOP + elements*readElement + halves*halfElement
+	seconds = rate.Start + (w.FLOPs*rate.FLOP+w.Bytes*rate.Byte)/f.on.Peak/f.speedup
+	return seconds, seconds
 }
 
-// once reports whether the times of a node's weights are those of its products: each is multiplied once.
-func once(n *ir.Node) bool {
+// weights returns the seconds that the products of a node's weights take on one core, with the steps of a recurrence. It is false where they
+// are not known.
+func (f *forecast) weights(n *ir.Node, rate machine.Node) (seconds, dense float64, ok bool) {
 	o, ok := n.Op.(ir.WeightOp)
-	return ok && !slices.ContainsFunc(o.Weights(n), func(w ir.Weight) bool { return w.Reuse != ir.Size(1) })
+	if !ok || f.products == nil {
+		return 0, 0, false
+	}
+	some := false
+	for _, w := range o.Weights(n) {
+		v := n.Input(w.Input)
+		if v == nil || !v.IsConst() {
+			continue
+		}
+		p, known := f.products(n.Name, v.Name, w.Cols.AtOne())
+		if !known {
+			return 0, 0, false
+		}
+		some = true
+		times := float64(w.Reuse.AtOne())
+		seconds, dense = seconds+times*p.Seconds, dense+times*p.Dense
+		if w.Reuse == ir.Size(1) {
+			continue
+		}
+		shape, _ := v.Type.Shape()
+		_, hidden := w.View.Dims(shape)
+		besides := times * (rate.Step + rate.State*float64(w.Cols.AtOne()*hidden))
+		seconds, dense = seconds+besides, dense+besides
+	}
+	return seconds, dense, some
 }

@@ -1,9 +1,12 @@
 package cpu
 
 import (
+	"fmt"
+	"math"
 	"testing"
 
 	"spc/backend"
+	"spc/backend/machine"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -31,7 +34,7 @@ func TestPredictTellsWhatIsInterpreted(t *testing.T) {
 	g.Nodes[0].Op = s
 	ir.Subgraphs(g.Nodes[1].Op)[0].Nodes[0].Op = s
 	in := graphtest.Inputs(g, 1)
-	list, err := Predict(g, in, backend.Options{Threads: 1}, nil)
+	list, err := Predict(g, in, backend.Options{Threads: 1}, machine.Default, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,23 +68,50 @@ func TestPredictTellsWhatIsInterpreted(t *testing.T) {
 	}
 }
 
-// A weight's time that is known counts, unless steps of a recurrent operator make it another.
+// Times of weights that are known count, as often as steps of a recurrent operator multiply them.
 func TestPredictTakesWhatIsKnownOfProducts(t *testing.T) {
 	g := graphtest.Parse(t, `graph "g"(%x: f32[4,1,2]) {
   %w: f32[2,3] = const {1, 2, 3, 4, 5, 6}
+  %wx: f32[1,8,2] = const {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8}
   %wr: f32[1,8,2] = const {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8}
   %a: f32[4,1,3] = MatMul "product" (%x, %w)
-  %b: f32[4,1,1,2] = LSTM "lstm" (%x, %wr, %wr) {hidden_size = 2}
-  return %a, %b
+  %b: f32[4,1,1,2] = LSTM "lstm" (%x, %wx, %wr) {hidden_size = 2}
+  %c: f32[4,1,1,2] = LSTM "half" (%x, %wx, %wr) {hidden_size = 2}
+  return %a, %b, %c
 }`)
-	list, err := Predict(g, graphtest.Inputs(g, 1), backend.Options{Threads: 1}, map[string]float64{"product": 2, "lstm": 2})
-	if err != nil {
-		t.Fatal(err)
+	known := func(node, weight string, columns int) (Product, bool) {
+		p, ok := map[string]Product{"product.w.4": {2, 3}, "lstm.wx.4": {5, 7}, "lstm.wr.1": {11, 13}, "half.wx.4": {5, 7}}[fmt.Sprintf("%s.%s.%d", node, weight, columns)]
+		return p, ok
 	}
-	for _, p := range list {
-		if known := p.Seconds > 1; known != (p.Node.Name == "product") {
-			t.Errorf("%v: %g seconds", p.Node, p.Seconds)
+	for threads, speedup := range map[int]float64{1: 1, 3: 1 + 2*machine.Default.Threads} {
+		list, err := Predict(g, graphtest.Inputs(g, 1), backend.Options{Threads: threads}, machine.Default, known)
+		if err != nil {
+			t.Fatal(err)
 		}
+		want := map[string]Product{"product": {2, 3}, "lstm": {5 + 4*11, 7 + 4*13}, "half": {}}
+		for _, p := range list {
+			w := want[p.Node.Name]
+			if math.Abs(p.Seconds-w.Seconds/speedup) > 1e-3 || math.Abs(p.Dense-w.Dense/speedup) > 1e-3 || p.Seconds <= w.Seconds/speedup || p.Unsized {
+				t.Errorf("%d threads: %+v, want %+v in %v", threads, p, w, speedup)
+			}
+		}
+	}
+}
+
+// What a node takes besides products grows with its work, by rates of its operator.
+func TestPredictByRatesOfOperators(t *testing.T) {
+	on := *machine.Default
+	on.Peak, on.Nodes = 1e9, map[string]machine.Node{"Exp": {Start: 1, FLOP: 2e3, Byte: 1e3}}
+	g := graphtest.Parse(t, `graph "g"(%x: f32[1000]) {
+  %y: f32[1000] = Exp "y" (%x)
+  return %y }`)
+	list, err := Predict(g, graphtest.Inputs(g, 1), backend.Options{Threads: 1}, &on, nil)
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	work := g.Nodes[0].Op.Work([]ir.Type{g.Inputs[0].Type}, []ir.Type{g.Outputs[0].Type})
+	if want := 1 + (2e3*work.FLOPs+1e3*work.Bytes)/1e9; work.Bytes != 8000 || math.Abs(list[0].Seconds-want) > 1e-9 || list[0].Dense != list[0].Seconds {
+		t.Errorf("%+v, want %v of %+v", list[0], want, work)
 	}
 }
 
@@ -90,7 +120,7 @@ func TestNothingIsNotInterpreted(t *testing.T) {
 	g := graphtest.Parse(t, `graph "g"(%x: f32[0,16], %w: f32[16,80]) {
   %y: f32[0,80] = MatMul "product" (%x, %w)
   return %y }`)
-	list, err := Predict(g, []*tensor.Tensor{tensor.New(tensor.F32, 0, 16), tensor.New(tensor.F32, 16, 80)}, backend.Options{Threads: 1}, nil)
+	list, err := Predict(g, []*tensor.Tensor{tensor.New(tensor.F32, 0, 16), tensor.New(tensor.F32, 16, 80)}, backend.Options{Threads: 1}, machine.Default, nil)
 	if err != nil || len(list) != 1 || list[0].Interpreted {
 		t.Errorf("%+v, %v", list, err)
 	}
@@ -149,7 +179,9 @@ func BenchmarkInterpreted(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(st.predict(nil)*1e9, "predicted-ns/op")
+			f := forecast{on: machine.Default, speedup: 1}
+			seconds, _ := f.of(st)
+			b.ReportMetric(seconds*1e9, "predicted-ns/op")
 		})
 	}
 }

@@ -73,10 +73,11 @@ func newFit(base *machine.Profile, samples []*sample, step func()) *fit {
 		add := func(each unit, value, most float64) {
 			f.from = append(f.from, parameter{name: string(each) + "." + s.kind, value: value, most: most, beside: &beside{s.kind, each}})
 		}
-		add(perNode, 1e-6, 1e-5)
+		n := base.Node(s.kind)
+		add(perNode, cmp.Or(n.Start, 1e-6), 1e-5)
 		if s.steps > 0 {
-			add(perStep, 5e-7, 5e-6)
-			add(perState, 2e-9, 2e-8)
+			add(perStep, cmp.Or(n.Step, 5e-7), 5e-6)
+			add(perState, cmp.Or(n.State, 1e-9), 2e-8)
 		}
 	}
 	for _, p := range f.from {
@@ -209,13 +210,31 @@ func (f *fit) run(ctx context.Context, until time.Time) (*machine.Profile, error
 				return nil, err
 			}
 			if time.Now().After(until) {
-				return f.state(f.values).profile, nil
+				return f.profile(), nil
 			}
 			f.step()
 			f.descend(i, factor, losses)
 		}
 	}
-	return f.state(f.values).profile, nil
+	return f.profile(), nil
+}
+
+// profile is what was fitted so far, with what nodes take besides.
+func (f *fit) profile() *machine.Profile {
+	s := f.state(f.values)
+	for at, seconds := range s.besides {
+		n := s.profile.Node(at.kind)
+		switch at.each {
+		case perNode:
+			n.Start = seconds
+		case perStep:
+			n.Step = seconds
+		case perState:
+			n.State = seconds
+		}
+		s.profile.Nodes[at.kind] = n
+	}
+	return s.profile
 }
 
 // descend changes a parameter by a factor, up or down, as long as that helps.

@@ -240,7 +240,7 @@ func fastest(times int, f func()) time.Duration {
 // clone copies a profile.
 func clone(p *machine.Profile) *machine.Profile {
 	c := *p
-	c.Rates = maps.Clone(p.Rates)
+	c.Rates, c.Nodes = maps.Clone(p.Rates), maps.Clone(p.Nodes)
 	c.Winograd.Grid = maps.Clone(p.Winograd.Grid)
 	return &c
 }

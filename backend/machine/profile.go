@@ -35,6 +35,10 @@ type Profile struct {
 	Tokens   float64         `json:"tokens"` // what a tile of tokens of a dense product costs besides, in columns of W
 	Images   Images          `json:"images"`
 	Winograd Winograd        `json:"winograd"`
+	// Nodes are what nodes take besides their products, by operator, and Threads the share of a thread's speed that each further one adds. They
+	// decide no choice. Where they are missing those of the default profile hold.
+	Nodes   map[string]Node `json:"nodes,omitempty"`
+	Threads float64         `json:"threads,omitempty"`
 }
 
 // Level is a cache, of so many bytes and bytes a second.
@@ -171,6 +175,12 @@ func (p *Profile) Check() error {
 		for k, n := range r.Narrow {
 			list = append(list, number{fmt.Sprintf("%snarrow[%d]", at, k), n, true})
 		}
+	}
+	list = append(list, number{"threads", p.Threads, false})
+	for kind, n := range p.Nodes {
+		at := "nodes." + kind + "."
+		list = append(list, number{at + "start", n.Start, false}, number{at + "step", n.Step, false}, number{at + "state", n.State, false},
+			number{at + "flop", n.FLOP, false}, number{at + "byte", n.Byte, false})
 	}
 	for _, n := range list {
 		switch {

@@ -18,16 +18,18 @@ import (
 
 // benchmark is what bench prints. Times are of a run on a whole batch.
 type benchmark struct {
-	Model      string      `json:"model"`
-	Batch      int         `json:"batch"`
-	Device     string      `json:"device"`
-	Threads    int         `json:"threads"`
-	Runs       int         `json:"runs"`
-	Ms         latency     `json:"ms"`
-	Throughput float64     `json:"throughput"`       // samples a second
-	PeakBytes  int64       `json:"peak_bytes"`       // resident in the process at most, from before the first run on
-	Graphs     int         `json:"graphs,omitempty"` // on a GPU, that a run launches
-	Layers     []layerTime `json:"layers"`
+	Model      string  `json:"model"`
+	Batch      int     `json:"batch"`
+	Device     string  `json:"device"`
+	Threads    int     `json:"threads"`
+	Runs       int     `json:"runs"`
+	Ms         latency `json:"ms"`
+	Throughput float64 `json:"throughput"`       // samples a second
+	PeakBytes  int64   `json:"peak_bytes"`       // resident in the process at most, from before the first run on
+	Graphs     int     `json:"graphs,omitempty"` // on a GPU, that a run launches
+	// Predicted is the time of a run on the CPU that was predicted.
+	Predicted *spc.PredictedRun `json:"predicted,omitempty"`
+	Layers    []layerTime       `json:"layers"`
 }
 
 type latency struct {
@@ -139,7 +141,10 @@ func (b *benchmark) measure(ctx context.Context, m *spc.Model, device *deviceFla
 	if err != nil {
 		return err
 	}
-	b.Ms = latencies(times)
+	b.Ms, b.Predicted = latencies(times), nil
+	if b.Device == string(spc.CPU) {
+		b.Predicted = m.Forecast(b.Threads, in).Predicted
+	}
 	b.Throughput = float64(b.Batch) / b.Ms.Mean * 1e3
 	traced := min(b.Runs, profiles)
 	for i := range traced {
@@ -208,6 +213,9 @@ func (b *benchmark) print(w io.Writer) {
 	ms := func(v float64) string { return fmt.Sprintf("%.4g ms", v) }
 	t.AppendRow([]any{ms(b.Ms.Mean), ms(b.Ms.P50), ms(b.Ms.P90), ms(b.Ms.P99), ms(b.Ms.Min), fmt.Sprintf("%.4g/s", b.Throughput), size(b.PeakBytes)})
 	t.Render()
+	if p := b.Predicted; p != nil {
+		fmt.Fprintf(w, "predicted %s\n", millis(p.Ms))
+	}
 	fmt.Fprintln(w)
 	total, left, slow := 0.0, 0, false
 	for _, l := range b.Layers {

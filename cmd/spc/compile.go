@@ -300,6 +300,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string, all detail) er
 		fmt.Fprintf(w, "formats   %s\n", text)
 	}
 	printOpen(w, r)
+	printPredicted(w, r)
 	printTuned(w, r)
 	if err := printQuantised(w, r, all); err != nil {
 		return err
@@ -325,6 +326,26 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string, all detail) er
 	}
 	return nil
 }
+
+// printPredicted says how long a run will take, and how long it would were all weights dense.
+func printPredicted(w io.Writer, r *spc.Report) {
+	p := r.Predicted
+	if p == nil {
+		return
+	}
+	text := fmt.Sprintf("predicted %s on %s", millis(p.Ms), plural(p.Threads, "thread"))
+	if p.DenseMs > 1.005*p.Ms {
+		text += fmt.Sprintf(", dense %s, %.1fx", millis(p.DenseMs), p.DenseMs/p.Ms)
+	}
+	text += ", by the profile " + r.Options.CPU().Name
+	if p.Unsized > 0 {
+		text += fmt.Sprintf("; without %s of unknown size", plural(p.Unsized, "node"))
+	}
+	fmt.Fprintln(w, text)
+}
+
+// millis writes milliseconds in three digits.
+func millis(ms float64) string { return fmt.Sprintf("%.3g ms", ms) }
 
 // printRebuilt says what samples did for the weights that are left, in lines of a word
 // and what it stands for.

@@ -83,7 +83,12 @@ asked to.`,
 // printInspected prints the layers, of that name or glob unless it is empty.
 func printInspected(w io.Writer, path string, m *spc.Model, layer string, all detail, asJSON bool) error {
 	r := *m.Explain()
-	r.Interpreted = m.Interpreted()
+	threads := 1
+	if p := r.Predicted; p != nil {
+		threads = p.Threads
+	}
+	f := m.Forecast(threads, nil)
+	r.Interpreted, r.Predicted = f.Interpreted, f.Predicted
 	if layer != "" {
 		var err error
 		if r.Layers, err = pickLayers(r.Layers, layer); err != nil {
@@ -169,6 +174,7 @@ func printLayers(w io.Writer, r *spc.Report, all detail) {
 	if r.Options.Quantize == "int8" && slices.ContainsFunc(r.Layers, func(l spc.Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() }) {
 		fmt.Fprintln(w, "the rows count zeros that rounding to 8 bits made, these totals do not")
 	}
+	printPredicted(w, r)
 	printTuned(w, r)
 	printInterpreted(w, r, all)
 	printTransposes(w, r, all)

@@ -180,6 +180,21 @@ func (l *Layer) Us(c *Candidate, n int) (us float64, ok bool) {
 	return math.Exp((1-part)*math.Log(c.PointsUs[below]) + part*math.Log(c.PointsUs[above])), true
 }
 
+// Scaled is Us, and where nothing is known of so many columns that of the nearest number, as much more or less as there are columns.
+func (l *Layer) Scaled(c *Candidate, n int) float64 {
+	if us, ok := l.Us(c, n); ok {
+		return us
+	}
+	nearest, off := l.N, math.Inf(1)
+	for _, p := range l.Points {
+		if d := math.Abs(math.Log(float64(max(1, n)) / float64(max(1, p.N)))); d < off {
+			nearest, off = p.N, d
+		}
+	}
+	us, _ := l.Us(c, nearest)
+	return us * float64(n) / float64(max(1, nearest))
+}
+
 // point is sizes of all symbols of a graph, and what follows.
 type point struct {
 	symbols symbols

@@ -79,6 +79,9 @@ func (r *Results) Print(w io.Writer) {
 	if len(r.Regret) > 0 {
 		r.printRegret(w)
 	}
+	if len(r.Predicted) > 0 {
+		r.printPredicted(w)
+	}
 	if s := r.warning(); s != "" {
 		fmt.Fprintf(w, "\n%s\n", s)
 	}

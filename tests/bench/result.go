@@ -23,16 +23,17 @@ import (
 
 // Results is one run of the program.
 type Results struct {
-	Date    string    `json:"date"`   // in UTC
-	Commit  string    `json:"commit"` // with -dirty where files differed from it
-	Machine Machine   `json:"machine"`
-	ORT     string    `json:"onnx_runtime,omitempty"`
-	Node    string    `json:"node,omitempty"`
-	Rows    []Result  `json:"rows,omitempty"`    // against ONNX Runtime
-	Sparse  []Sparse  `json:"sparse,omitempty"`  // against the own dense compile
-	Commits []Commits `json:"commits,omitempty"` // against another commit
-	Zoo     []Zoo     `json:"zoo,omitempty"`     // members of the zoo, against both
-	Regret  []Regret  `json:"regret,omitempty"`  // of choices of formats
+	Date      string      `json:"date"`   // in UTC
+	Commit    string      `json:"commit"` // with -dirty where files differed from it
+	Machine   Machine     `json:"machine"`
+	ORT       string      `json:"onnx_runtime,omitempty"`
+	Node      string      `json:"node,omitempty"`
+	Rows      []Result    `json:"rows,omitempty"`      // against ONNX Runtime
+	Sparse    []Sparse    `json:"sparse,omitempty"`    // against the own dense compile
+	Commits   []Commits   `json:"commits,omitempty"`   // against another commit
+	Zoo       []Zoo       `json:"zoo,omitempty"`       // members of the zoo, against both
+	Regret    []Regret    `json:"regret,omitempty"`    // of choices of formats
+	Predicted []Predicted `json:"predicted,omitempty"` // times of whole models
 }
 
 // Machine is where it ran.

@@ -45,7 +45,7 @@ func main() {
 
 func command() *cobra.Command {
 	c := &cobra.Command{Use: "bench", SilenceUsage: true, SilenceErrors: true}
-	c.AddCommand(ortCommand(), sparseCommand(), commitsCommand(), sameCommand(), zooCommand(), regretCommand(), fitCommand(), docsCommand())
+	c.AddCommand(ortCommand(), sparseCommand(), commitsCommand(), sameCommand(), zooCommand(), regretCommand(), predictCommand(), fitCommand(), docsCommand())
 	return c
 }
 
@@ -254,6 +254,58 @@ func regretCommand() *cobra.Command {
 		return o.run(c, name, func(r *bench.Results) (err error) {
 			r.Regret, err = o.bench.RunRegret(c.Context(), count, seed, tuned)
 			return err
+		})
+	}
+	return c
+}
+
+func predictCommand() *cobra.Command {
+	var o options
+	var python, profile, fit string
+	c := &cobra.Command{
+		Use:   "predict [GLOB ...]",
+		Short: "Compare what members of the zoo with these names, by default all, are predicted to take with what they take, dense and at 80%",
+	}
+	fs := c.Flags()
+	fs.IntSliceVar(&o.bench.Threads, "threads", []int{1, 2}, "numbers of threads")
+	fs.StringVar(&o.bench.Models, "models", "out/zoo", "the `folder` of the networks; those that are missing are exported into it")
+	fs.StringVar(&python, "python", "/usr/bin/python3", "the `program` that exports members, which has PyTorch, torchvision and onnx")
+	fs.StringVar(&profile, "profile", "", "predict by a profile: a `name`, native for this machine's, or a file; by default by spc's")
+	fs.StringVar(&fit, "fit", "", "fit what nodes take besides products to what was measured, and write it into this `file` of a profile")
+	fs.StringVar(&o.json, "json", "", "write the results into this `file`")
+	fs.StringVar(&o.save, "save", "", "write the results as JSON and text into this `folder`")
+	o.bench.Turns = bench.Defaults
+	c.RunE = func(c *cobra.Command, globs []string) error {
+		all, err := zoo.Members("tests/zoo/list")
+		if err != nil {
+			return err
+		}
+		members, err := bench.SelectMembers(all, globs)
+		if err != nil {
+			return err
+		}
+		name := "predicted"
+		if profile != "" {
+			if o.bench.Profile, err = spc.FindProfile(profile); err != nil {
+				return err
+			}
+			name += "-" + o.bench.Profile.Name
+		}
+		export := func(ctx context.Context, name string) error {
+			return external(ctx, python, "tests/zoo/export/export.py", "--out", o.bench.Models, name)
+		}
+		return o.scratch(func() error {
+			return o.run(c, name, func(r *bench.Results) (err error) {
+				if r.Predicted, err = o.bench.RunPredicted(c.Context(), members, export); err != nil || fit == "" {
+					return err
+				}
+				p, err := spc.FindProfile(fit)
+				if err != nil {
+					return err
+				}
+				bench.FitNodes(p, r.Predicted)
+				return spc.WriteProfile(fit, p)
+			})
 		})
 	}
 	return c
