@@ -45,7 +45,7 @@ type OutlineNode struct {
 }
 
 // Outline describes the compiled graph, with the work that nodes have for such inputs, whose elements do not matter.
-// Without any, sizes are taken as Interpreted takes them.
+// Without any, sizes are taken as Forecast takes them.
 func (m *Model) Outline(inputs map[string]*tensor.Tensor) (*Outline, error) {
 	in, known := make([]*tensor.Tensor, len(m.graph.Inputs)), true
 	if inputs == nil {
@@ -61,7 +61,7 @@ func (m *Model) Outline(inputs map[string]*tensor.Tensor) (*Outline, error) {
 			if err != nil {
 				return err
 			}
-			list, err := cpu.Predict(m.graph, in, backend.Options{Threads: 1, Checked: true}, m.report.Options.CPU(), m.report.products())
+			list, err := cpu.Predict(m.graph, in, backend.Options{Threads: 1, Checked: true}, m.rates(1))
 			switch {
 			case err == nil:
 				d.sizes = sizes

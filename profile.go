@@ -100,8 +100,12 @@ func (m *Model) timed(n *ir.Node) NodeTime {
 		} else if t.Format == "" {
 			t.Format = choose.Dense
 		}
-		s := m.report.predictedOf(n.Name, v.Name, w)
-		seconds, known = seconds+s, known && s > 0
+		s, whole := m.report.predictedOf(n.Name, v.Name, w)
+		if known = known && s > 0; whole {
+			seconds = max(seconds, s)
+		} else {
+			seconds += s
+		}
 	}
 	if known {
 		t.Predicted = time.Duration(seconds * 1e9)
@@ -109,11 +113,11 @@ func (m *Model) timed(n *ir.Node) NodeTime {
 	return t
 }
 
-// predictedOf is the time that was predicted for the products of a node's weight, 0 where that was for another number of columns or
-// another device.
-func (r *Report) predictedOf(node, weight string, w ir.Weight) float64 {
+// predictedOf is the time in seconds that was predicted for the products of a node's weight, or measured for the whole node, 0 where that was for
+// another number of columns or another device.
+func (r *Report) predictedOf(node, weight string, w ir.Weight) (seconds float64, whole bool) {
 	if r.Options.Target != string(CPU) || !w.Cols.Known() || !w.Reuse.Known() {
-		return 0
+		return 0, false
 	}
 	for _, l := range r.Layers {
 		if l.Name != node || l.Weight != weight {
@@ -122,11 +126,14 @@ func (r *Report) predictedOf(node, weight string, w ir.Weight) float64 {
 		for i := range l.Candidates {
 			if c := &l.Candidates[i]; c.Chosen {
 				us, _ := l.Us(c, w.Cols.Size())
-				return us * float64(w.Reuse.Size()) / 1e6
+				if c.MeasuredUs > 0 {
+					return us / 1e6, true
+				}
+				return us * float64(w.Reuse.Size()) / 1e6, false
 			}
 		}
 	}
-	return 0
+	return 0, false
 }
 
 // Predicted lists the nodes with weights in the order of the model, with the work of their products, and the time that it was
@@ -175,7 +182,11 @@ func (m *Model) Predicted() []NodeTime {
 		t.Format = c.Format
 		t.FLOPs += 2 * float64(values) * n * reuse
 		t.Bytes += float64(stored) + (in+float64(rows))*n*reuse*float64(u.Value.Type.DType.Size())
-		t.Predicted += time.Duration(c.us * reuse * 1e3)
+		if c.MeasuredUs > 0 {
+			t.Predicted = max(t.Predicted, time.Duration(c.us*1e3)) // of the whole node
+		} else {
+			t.Predicted += time.Duration(c.us * reuse * 1e3)
+		}
 	}
 	return list
 }

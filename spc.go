@@ -76,9 +76,9 @@ type Report struct {
 	Transposes []string       `json:"transposes"`
 	Quant      *quant.Result  `json:"quant,omitempty"` // what Quantize did
 	Nodes      map[string]int `json:"nodes"`           // of the compiled graph, by operator
-	// Interpreted lists the operators for which the CPU has no kernel, see Model.Interpreted.
+	// Interpreted lists the operators for which the CPU has no kernel, see Model.Forecast.
 	Interpreted []Interpreted `json:"interpreted,omitempty"`
-	// Predicted is the time of a run, see Model.Forecast.
+	// Predicted is the time of a run on one thread, see Model.Forecast.
 	Predicted *PredictedRun `json:"predicted,omitempty"`
 	Tuned     *Tuned        `json:"tuned,omitempty"` // how formats were measured, see Model.Tune
 }
@@ -233,8 +233,7 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 	}
 	m.report.finish(m.graph)
 	if o.Target == CPU && leaveOut == nil && o.Debug.StopAfter == "" {
-		f := m.Forecast(max(1, o.Run.Threads), nil)
-		m.report.Interpreted, m.report.Predicted = f.Interpreted, f.Predicted
+		m.forecast()
 	}
 	if d := o.Debug; d.DumpDir != "" && d.StopAfter == "" && o.Target == CPU {
 		if err := m.dumpLowering(d.DumpDir); err != nil {
@@ -251,6 +250,11 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 func (r *Report) check() error {
 	if p := r.Options.Profile; p != nil {
 		if err := p.Check(); err != nil {
+			return err
+		}
+	}
+	if p := r.Predicted; p != nil {
+		if err := p.check(); err != nil {
 			return err
 		}
 	}

@@ -442,6 +442,7 @@ func (t *tuning) finish(p program) (*Model, error) {
 	r.Layers, r.Tuned, r.Totals, r.Nodes = p.layers, t.told, Totals{}, map[string]int{}
 	r.finish(p.graph)
 	out.report = r
+	out.forecast()
 	if err := out.prepare(); err != nil {
 		return nil, errors.Join(err, out.Close())
 	}

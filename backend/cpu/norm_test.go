@@ -78,7 +78,7 @@ func TestNormsOverAnyAxes(t *testing.T) {
 		g := graphtest.Parse(t, `graph "g"(%x: f32[2,3,4], %f: f32[3,1]) {
   %y: f32[*] = `+node+`
   return %y }`)
-		list, err := Predict(g, []*tensor.Tensor{tensor.New(tensor.F32, 2, 3, 4), tensor.New(tensor.F32, 3, 1)}, backend.Options{Threads: 1}, machine.Default, nil)
+		list, err := Predict(g, []*tensor.Tensor{tensor.New(tensor.F32, 2, 3, 4), tensor.New(tensor.F32, 3, 1)}, backend.Options{Threads: 1}, Rates{Profile: machine.Default, Threads: 1})
 		if err != nil || len(list) != 1 || list[0].Interpreted {
 			t.Errorf("%s: %+v, %v, want a kernel", node, list, err)
 		}

@@ -20,18 +20,30 @@ type Prediction struct {
 	Seconds     float64 // 0 where its sizes are not known before it runs
 	Dense       float64 // what Seconds would be were its weights dense
 	Unsized     bool    // its sizes are not known
+	Untaken     bool    // it is in a branch that is predicted to be faster than another one
 }
 
-// Product is what the product of a weight takes on one core, once, in seconds: as it is stored, and dense.
-type Product struct{ Seconds, Dense float64 }
+// Time is what is known of the product of a weight: what it was predicted to take on one core, once, or what its whole node, with
+// all steps of a recurrence, was measured to take on so many threads.
+type Time struct {
+	Seconds float64
+	Threads int // 0 where it was predicted
+}
 
-// Products tells what is known of the product of a node's weight, by the names of both, of so many columns.
-type Products func(node, weight string, columns int) (p Product, known bool)
+// Product is the time of the product of a weight as it is stored, and dense.
+type Product struct{ Chosen, Dense Time }
+
+// Rates are what runs are predicted by.
+type Rates struct {
+	Profile *machine.Profile
+	Threads int // of the runs
+	// Products tells what is known of the product of a node's weight, by the names of both, of so many columns; it may be nil.
+	Products func(node, weight string, columns int) (p Product, known bool)
+}
 
 // Predict tells how the nodes of a graph and its subgraphs are computed for inputs of the types of in, which need no
-// elements, on a machine as a profile describes it. Bodies of loops count as
-// computed once.
-func Predict(g *ir.Graph, in []*tensor.Tensor, o backend.Options, on *machine.Profile, products Products) (out []Prediction, err error) {
+// elements. Bodies of loops count as computed once, and of the branches of an If the slowest.
+func Predict(g *ir.Graph, in []*tensor.Tensor, o backend.Options, r Rates) (out []Prediction, err error) {
 	d, err := Device{}.Load(g, o)
 	if err != nil {
 		return nil, err
@@ -42,22 +54,61 @@ func Predict(g *ir.Graph, in []*tensor.Tensor, o backend.Options, on *machine.Pr
 	if err != nil {
 		return nil, err
 	}
-	f := forecast{on, products, on.Speedup(o.Threads)}
+	at := map[*step]int{}
 	for st := range s.nodes() {
-		k := Prediction{Node: st.node, Interpreted: st.interpreted(), Unsized: !static(st.node)}
-		if !k.Unsized && !st.view {
-			k.Seconds, k.Dense = f.of(st)
+		k := Prediction{Node: st.node, Interpreted: st.interpreted(), Unsized: !static(st.node) && len(ir.Subgraphs(st.node.Op)) == 0}
+		if static(st.node) && !st.view {
+			k.Seconds, k.Dense = r.of(st)
 		}
+		at[st] = len(out)
 		out = append(out, k)
 	}
+	s.branch(s.main.steps, out, at)
 	return out, s.drop()
 }
 
-// forecast is what predictions are made with.
-type forecast struct {
-	on       *machine.Profile
-	products Products
-	speedup  float64 // of the threads
+// branch marks what is in the faster branches of the Ifs among steps, and returns the time of the rest.
+func (s *spec) branch(steps []*step, out []Prediction, at map[*step]int) (seconds float64) {
+	for _, st := range steps {
+		i, ok := at[st]
+		if !ok {
+			continue
+		}
+		seconds += out[i].Seconds
+		slowest, most := -1, 0.0
+		for k, b := range st.plan.Blocks {
+			t := s.branch(s.blocks[b.Graph].steps, out, at)
+			if st.node.Op.Kind() != "If" {
+				seconds += t
+				continue
+			}
+			if slowest < 0 || t > most {
+				slowest, most = k, t
+			}
+		}
+		if slowest < 0 {
+			continue
+		}
+		seconds += most
+		for k, b := range st.plan.Blocks {
+			if k != slowest {
+				s.untaken(s.blocks[b.Graph].steps, out, at)
+			}
+		}
+	}
+	return seconds
+}
+
+// untaken marks steps, and those of their subgraphs.
+func (s *spec) untaken(steps []*step, out []Prediction, at map[*step]int) {
+	for _, st := range steps {
+		if i, ok := at[st]; ok {
+			out[i].Untaken = true
+			for _, b := range st.plan.Blocks {
+				s.untaken(s.blocks[b.Graph].steps, out, at)
+			}
+		}
+	}
 }
 
 // nodes yields the steps that are nodes. Cascades are none: their members are.
@@ -163,7 +214,7 @@ const (
 )
 
 // of returns the seconds that a node of known sizes takes, and what they would be were its weights dense.
-func (f *forecast) of(st *step) (seconds, dense float64) {
+func (r *Rates) of(st *step) (seconds, dense float64) {
 	n := st.node
 	in := make([]ir.Type, len(n.Inputs))
 	elements, halves := 0.0, 0.0
@@ -193,41 +244,76 @@ func (f *forecast) of(st *step) (seconds, dense float64) {
 		}
 		return seconds, seconds
 	}
-	rate := f.on.Node(n.Op.Kind())
-	if seconds, dense, ok := f.weights(n, rate); ok {
-		return rate.Start + seconds/f.speedup, rate.Start + dense/f.speedup
+	rate, speedup := r.Profile.Node(n.Op.Kind()), r.Profile.Speedup(r.Threads)
+	if seconds, dense, ok := r.weights(n, rate); ok {
+		return seconds, dense
 	}
-	seconds = rate.Start + (w.FLOPs*rate.FLOP+w.Bytes*rate.Byte)/f.on.Peak/f.speedup
+	work := w.FLOPs*rate.FLOP + w.Bytes*rate.Byte
+	if _, ok := n.Op.(ir.WeightOp); ok && rate.FLOP == 0 {
+		// Nobody knows the operator without a product that is predicted: it takes half of the peak.
+		work = 2*w.FLOPs + w.Bytes*r.Profile.Peak/r.Profile.Memory
+	}
+	seconds = rate.Start + work/r.Profile.Peak/speedup
 	return seconds, seconds
 }
 
-// weights returns the seconds that the products of a node's weights take on one core, with the steps of a recurrence. It is false where they
-// are not known.
-func (f *forecast) weights(n *ir.Node, rate machine.Node) (seconds, dense float64, ok bool) {
+// weights returns the seconds that a node with weights takes, with the steps of a recurrence, and what they would be were its weights dense. It is
+// false where its products are not known.
+func (r *Rates) weights(n *ir.Node, rate machine.NodeCost) (seconds, dense float64, ok bool) {
 	o, ok := n.Op.(ir.WeightOp)
-	if !ok || f.products == nil {
+	if !ok || r.Products == nil {
 		return 0, 0, false
 	}
+	var chosen, other nodeTime
 	some := false
 	for _, w := range o.Weights(n) {
 		v := n.Input(w.Input)
 		if v == nil || !v.IsConst() {
 			continue
 		}
-		p, known := f.products(n.Name, v.Name, w.Cols.AtOne())
+		p, known := r.Products(n.Name, v.Name, w.Cols.AtOne())
 		if !known {
 			return 0, 0, false
 		}
 		some = true
 		times := float64(w.Reuse.AtOne())
-		seconds, dense = seconds+times*p.Seconds, dense+times*p.Dense
-		if w.Reuse == ir.Size(1) {
-			continue
+		chosen.add(p.Chosen, times)
+		other.add(p.Dense, times)
+		if w.Input == statesInput {
+			shape, _ := v.Type.Shape() // [directions, gates*hidden, hidden]
+			steps := times * float64(shape[0])
+			besides := steps * (rate.Step + rate.State*float64(w.Cols.AtOne()*shape[2]))
+			chosen.parts += besides
+			other.parts += besides
 		}
-		shape, _ := v.Type.Shape()
-		_, hidden := w.View.Dims(shape)
-		besides := times * (rate.Step + rate.State*float64(w.Cols.AtOne()*hidden))
-		seconds, dense = seconds+besides, dense+besides
 	}
-	return seconds, dense, some
+	return chosen.of(r, rate), other.of(r, rate), some
+}
+
+// statesInput is the input of recurrent operators with the weights of their states; no other operator has a weight there.
+const statesInput = 2
+
+// nodeTime is the time of a node: on one core that of its parts, or on threads all of it, where that was measured.
+type nodeTime struct {
+	parts   float64
+	whole   float64
+	threads int // that whole was measured on; 0 where it was not
+}
+
+// add adds the time of the product of a weight that is done so many times.
+func (t *nodeTime) add(p Time, times float64) {
+	if p.Threads > 0 { // that of a node with two weights was measured with either of them
+		t.whole, t.threads = max(t.whole, p.Seconds), p.Threads
+		return
+	}
+	t.parts += times * p.Seconds
+}
+
+// of is the time on threads.
+func (t *nodeTime) of(r *Rates, rate machine.NodeCost) float64 {
+	speedup := r.Profile.Speedup(r.Threads)
+	if t.threads > 0 {
+		return t.whole * r.Profile.Speedup(t.threads) / speedup
+	}
+	return rate.Start + t.parts/speedup
 }

@@ -34,7 +34,7 @@ func TestPredictTellsWhatIsInterpreted(t *testing.T) {
 	g.Nodes[0].Op = s
 	ir.Subgraphs(g.Nodes[1].Op)[0].Nodes[0].Op = s
 	in := graphtest.Inputs(g, 1)
-	list, err := Predict(g, in, backend.Options{Threads: 1}, machine.Default, nil)
+	list, err := Predict(g, in, backend.Options{Threads: 1}, Rates{Profile: machine.Default, Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,50 +68,107 @@ func TestPredictTellsWhatIsInterpreted(t *testing.T) {
 	}
 }
 
-// Times of weights that are known count, as often as steps of a recurrent operator multiply them.
+// Times of weights that are known count, as often as steps of a recurrent operator multiply them, and those of whole nodes once.
 func TestPredictTakesWhatIsKnownOfProducts(t *testing.T) {
-	g := graphtest.Parse(t, `graph "g"(%x: f32[4,1,2]) {
+	g := graphtest.Parse(t, `graph "g"(%x: f32[4,3,2]) {
   %w: f32[2,3] = const {1, 2, 3, 4, 5, 6}
-  %wx: f32[1,8,2] = const {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8}
-  %wr: f32[1,8,2] = const {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8}
-  %a: f32[4,1,3] = MatMul "product" (%x, %w)
-  %b: f32[4,1,1,2] = LSTM "lstm" (%x, %wx, %wr) {hidden_size = 2}
-  %c: f32[4,1,1,2] = LSTM "half" (%x, %wx, %wr) {hidden_size = 2}
-  return %a, %b, %c
+  %wx: f32[2,8,2] = const {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8}
+  %wr: f32[2,8,2] = const {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8}
+  %a: f32[4,3,3] = MatMul "product" (%x, %w)
+  %b: f32[4,2,3,2] = LSTM "lstm" (%x, %wx, %wr) {hidden_size = 2, direction = "bidirectional"}
+  %c: f32[4,2,3,2] = LSTM "half" (%x, %wx, %wr) {hidden_size = 2, direction = "bidirectional"}
+  %d: f32[4,2,3,2] = LSTM "tuned" (%x, %wx, %wr) {hidden_size = 2, direction = "bidirectional"}
+  return %a, %b, %c, %d
 }`)
+	on := *machine.Default
+	on.Threads, on.Peak, on.Memory = 0.5, 1e3, 1e3
+	on.Nodes = map[string]machine.NodeCost{"MatMul": {Start: 0.25}, "LSTM": {Start: 0.5, Step: 10, State: 100}}
+	predicted := func(chosen, dense float64) Product { return Product{Time{chosen, 0}, Time{dense, 0}} }
+	whole := Product{Time{12, 3}, Time{18, 3}}
 	known := func(node, weight string, columns int) (Product, bool) {
-		p, ok := map[string]Product{"product.w.4": {2, 3}, "lstm.wx.4": {5, 7}, "lstm.wr.1": {11, 13}, "half.wx.4": {5, 7}}[fmt.Sprintf("%s.%s.%d", node, weight, columns)]
+		p, ok := map[string]Product{
+			"product.w.12": predicted(2, 3), "lstm.wx.12": predicted(5, 7), "lstm.wr.3": predicted(11, 13), "half.wx.12": predicted(5, 7), "tuned.wx.12": whole, "tuned.wr.3": whole,
+		}[fmt.Sprintf("%s.%s.%d", node, weight, columns)]
 		return p, ok
 	}
-	for threads, speedup := range map[int]float64{1: 1, 3: 1 + 2*machine.Default.Threads} {
-		list, err := Predict(g, graphtest.Inputs(g, 1), backend.Options{Threads: threads}, machine.Default, known)
+	// Four steps in each of two directions, of three states of two elements.
+	besides := 4 * 2 * (10 + 100*3*2.)
+	for threads, speedup := range map[int]float64{1: 1, 3: 2} {
+		list, err := Predict(g, graphtest.Inputs(g, 1), backend.Options{Threads: 1}, Rates{&on, threads, known})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := map[string]Product{"product": {2, 3}, "lstm": {5 + 4*11, 7 + 4*13}, "half": {}}
+		work := g.Nodes[len(g.Nodes)-1].Op.Work([]ir.Type{g.Inputs[0].Type, g.Nodes[1].Inputs[1].Type, g.Nodes[1].Inputs[2].Type}, []ir.Type{g.Nodes[1].Outputs[0].Type})
+		unknown := 0.5 + (2*work.FLOPs+work.Bytes)/1e3/speedup
+		want := map[string][2]float64{
+			"product": {0.25 + 2/speedup, 0.25 + 3/speedup}, "lstm": {0.5 + (5+4*11+besides)/speedup, 0.5 + (7+4*13+besides)/speedup},
+			"half": {unknown, unknown}, "tuned": {12 * 2 / speedup, 18 * 2 / speedup},
+		}
 		for _, p := range list {
 			w := want[p.Node.Name]
-			if math.Abs(p.Seconds-w.Seconds/speedup) > 1e-3 || math.Abs(p.Dense-w.Dense/speedup) > 1e-3 || p.Seconds <= w.Seconds/speedup || p.Unsized {
-				t.Errorf("%d threads: %+v, want %+v in %v", threads, p, w, speedup)
+			if math.Abs(p.Seconds-w[0]) > 1e-6*w[0] || math.Abs(p.Dense-w[1]) > 1e-6*w[1] || p.Unsized || p.Untaken {
+				t.Errorf("%d threads: %+v, want %v", threads, p, w)
 			}
 		}
 	}
 }
 
-// What a node takes besides products grows with its work, by rates of its operator.
+// What a node takes besides products grows with its work, by rates of its operator; threads do not share what the interpreter does.
 func TestPredictByRatesOfOperators(t *testing.T) {
 	on := *machine.Default
-	on.Peak, on.Nodes = 1e9, map[string]machine.Node{"Exp": {Start: 1, FLOP: 2e3, Byte: 1e3}}
+	on.Peak, on.Threads, on.Nodes = 1e9, 1, map[string]machine.NodeCost{"Relu": {Start: 1, FLOP: 2e3, Byte: 1e3}}
 	g := graphtest.Parse(t, `graph "g"(%x: f32[1000]) {
-  %y: f32[1000] = Exp "y" (%x)
-  return %y }`)
-	list, err := Predict(g, graphtest.Inputs(g, 1), backend.Options{Threads: 1}, &on, nil)
-	if err != nil || len(list) != 1 {
-		t.Fatal(list, err)
+  %y: f32[1000] = Relu "y" (%x)
+  %z: f32[1000] = Relu "slow" (%y)
+  return %z }`)
+	g.Nodes[1].Op = &slow{}
+	work := g.Nodes[0].Op.Work([]ir.Type{g.Inputs[0].Type}, []ir.Type{g.Inputs[0].Type})
+	var slows [2]float64
+	for i, threads := range []int{1, 4} {
+		list, err := Predict(g, graphtest.Inputs(g, 1), backend.Options{Threads: 1}, Rates{Profile: &on, Threads: threads})
+		if err != nil || len(list) != 2 {
+			t.Fatal(list, err)
+		}
+		if want := 1 + (2e3*work.FLOPs+1e3*work.Bytes)/1e9/float64(threads); work.Bytes != 8000 || math.Abs(list[0].Seconds-want) > 1e-9 || list[0].Dense != list[0].Seconds {
+			t.Errorf("%+v, want %v of %+v", list[0], want, work)
+		}
+		slows[i] = list[1].Seconds
 	}
-	work := g.Nodes[0].Op.Work([]ir.Type{g.Inputs[0].Type}, []ir.Type{g.Outputs[0].Type})
-	if want := 1 + (2e3*work.FLOPs+1e3*work.Bytes)/1e9; work.Bytes != 8000 || math.Abs(list[0].Seconds-want) > 1e-9 || list[0].Dense != list[0].Seconds {
-		t.Errorf("%+v, want %v of %+v", list[0], want, work)
+	if slows[0] != slows[1] || !(slows[0] > 0) {
+		t.Errorf("the interpreter takes %v", slows)
+	}
+}
+
+// Of the branches of an If the slowest counts, and the node itself has a size.
+func TestPredictTakesTheSlowestBranch(t *testing.T) {
+	g := graphtest.Parse(t, `graph "g"(%x: f32[4,64], %k: bool[]) {
+  %b: f32[4,64] = If "if" (%k) {then_branch = graph "t"() {
+    %c: f32[4,64] = Relu "fast" (%x)
+    return %c
+  }, else_branch = graph "e"() {
+    %d: f32[4,64] = Relu "first" (%x)
+    %e: f32[4,64] = If "inner" (%k) {then_branch = graph "t2"() {
+      %f: f32[4,64] = Relu "second" (%d)
+      return %f
+    }, else_branch = graph "e2"() {
+      return %d
+    }}
+    return %e
+  }}
+  return %b
+}`)
+	list, err := Predict(g, graphtest.Inputs(g, 1), backend.Options{Threads: 1}, Rates{Profile: machine.Default, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	untaken := map[string]bool{"fast": true}
+	for _, p := range list {
+		if p.Untaken != untaken[p.Node.Name] || p.Unsized {
+			t.Errorf("%+v of %s", p, p.Node.Name)
+		}
+	}
+	if len(list) != 5 {
+		t.Errorf("%d nodes", len(list))
 	}
 }
 
@@ -120,7 +177,7 @@ func TestNothingIsNotInterpreted(t *testing.T) {
 	g := graphtest.Parse(t, `graph "g"(%x: f32[0,16], %w: f32[16,80]) {
   %y: f32[0,80] = MatMul "product" (%x, %w)
   return %y }`)
-	list, err := Predict(g, []*tensor.Tensor{tensor.New(tensor.F32, 0, 16), tensor.New(tensor.F32, 16, 80)}, backend.Options{Threads: 1}, machine.Default, nil)
+	list, err := Predict(g, []*tensor.Tensor{tensor.New(tensor.F32, 0, 16), tensor.New(tensor.F32, 16, 80)}, backend.Options{Threads: 1}, Rates{Profile: machine.Default, Threads: 1})
 	if err != nil || len(list) != 1 || list[0].Interpreted {
 		t.Errorf("%+v, %v", list, err)
 	}
@@ -179,8 +236,8 @@ func BenchmarkInterpreted(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			f := forecast{on: machine.Default, speedup: 1}
-			seconds, _ := f.of(st)
+			r := Rates{Profile: machine.Default, Threads: 1}
+			seconds, _ := r.of(st)
 			b.ReportMetric(seconds*1e9, "predicted-ns/op")
 		})
 	}

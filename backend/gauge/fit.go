@@ -20,7 +20,7 @@ import (
 //	sum of w huber(log((predicted + start) / measured)) + prior * sum of log(parameter / its value before)^2
 //
 // over the forms of all products, of which slow ones weigh less, since which of them is the fastest is what choosing wants to know. Start is what
-// a node takes besides, which depends on its operator and is not a part of the profile: a recurrence has its other product, and what each
+// a node takes besides, which depends on its operator: a recurrence has its other product, and what each
 // step and each element of its states takes. What few products depend on stays by the second
 // sum near what it was.
 type fit struct {
@@ -31,13 +31,13 @@ type fit struct {
 	step    func()
 }
 
-// parameter is a number of a profile, or of what nodes take besides.
+// parameter is a number of a profile.
 type parameter struct {
 	name   string
 	value  float64
 	most   float64 // 0 where there is no bound
 	set    func(p *machine.Profile, v float64)
-	beside *beside // what it is of, if it is none of a profile
+	beside *beside // what it is of, if it is of NodeCost
 }
 
 // beside is a time in seconds that nodes of an operator take besides their products.
@@ -55,7 +55,7 @@ const (
 	perState unit = "state" // an element of the states, in each step
 )
 
-// denseFormat is that of weights that stay as they are.
+// denseFormat is that of weights that stay as they are, the first.
 var denseFormat = format.Table[0]
 
 // prior is the weight of a parameter's change beside that of a form that is off by the same factor.
@@ -201,7 +201,7 @@ func (f *fit) losses(values []float64) []float64 {
 	return out
 }
 
-// run fits until the steps are small, or no longer than until then.
+// run fits until the steps are small, or no longer than until then, if that is not zero.
 func (f *fit) run(ctx context.Context, until time.Time) (*machine.Profile, error) {
 	for factor := 1.4; factor > 1.01; factor = math.Sqrt(factor) {
 		losses := f.losses(f.values)
@@ -209,7 +209,7 @@ func (f *fit) run(ctx context.Context, until time.Time) (*machine.Profile, error
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			if time.Now().After(until) {
+			if !until.IsZero() && time.Now().After(until) {
 				return f.profile(), nil
 			}
 			f.step()

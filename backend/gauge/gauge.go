@@ -125,7 +125,7 @@ func Refit(ctx context.Context, d *Measured, step func()) (m *Measurement, err e
 		if err != nil {
 			return err
 		}
-		m, err = fitted(ctx, d.Roof, samples, time.Now().Add(24*time.Hour), step)
+		m, err = fitted(ctx, d.Roof, samples, time.Time{}, step)
 		return err
 	})
 	if err == nil {
@@ -160,7 +160,7 @@ func (d *Measured) samples(ctx context.Context) (out []*sample, err error) {
 	return out, nil
 }
 
-// fitted fits a profile to products, no longer than until then.
+// fitted fits a profile to products, no longer than until then, if that is not zero.
 func fitted(ctx context.Context, plain *machine.Profile, samples []*sample, until time.Time, step func()) (*Measurement, error) {
 	f := newFit(begun(plain), samples, step)
 	p, err := f.run(ctx, until)
@@ -185,6 +185,7 @@ func roof(ctx context.Context, step func()) (*machine.Profile, error) {
 	p.Name, p.CPU, p.ISA, p.Date = "native", cpu.Model(), k.ISA, time.Now().UTC().Format(time.DateOnly)
 	near, next := caches(p.Near, 2*p.Next.Bytes)
 	p.Near, p.Images.Near = near, near
+	p.Nodes, p.Threads = map[string]machine.NodeCost{}, 0 // those of the default profile hold, but for what is fitted
 	const calls = 20000
 	flops := 0.0
 	took := fastest(40, func() { flops = k.Peak(calls) })
@@ -241,6 +242,9 @@ func fastest(times int, f func()) time.Duration {
 func clone(p *machine.Profile) *machine.Profile {
 	c := *p
 	c.Rates, c.Nodes = maps.Clone(p.Rates), maps.Clone(p.Nodes)
+	if c.Nodes == nil {
+		c.Nodes = map[string]machine.NodeCost{}
+	}
 	c.Winograd.Grid = maps.Clone(p.Winograd.Grid)
 	return &c
 }

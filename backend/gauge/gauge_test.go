@@ -174,6 +174,13 @@ func TestMeasure(t *testing.T) {
 		}
 		p = r.Profile
 	}
+	// A profile may say nothing of nodes.
+	bare := *m.Measured
+	bare.Roof = clone(bare.Roof)
+	bare.Roof.Nodes = nil
+	if r, err := Refit(t.Context(), &bare, func() {}); err != nil || len(r.Profile.Nodes) == 0 || r.Profile.Node("Softmax") != machine.Default.Node("Softmax") {
+		t.Errorf("without nodes: %v", err)
+	}
 	m.Measured.Products[0].Text += " of others"
 	if _, err := Refit(t.Context(), m.Measured, func() {}); !errors.Is(err, ir.ErrInvalid) {
 		t.Errorf("of other products: %v", err)

@@ -62,10 +62,23 @@ func TestImagesCostWhatIsLoaded(t *testing.T) {
 	}
 }
 
+func TestNodesOfOthers(t *testing.T) {
+	p := *Default
+	p.Nodes, p.Threads = nil, 0
+	if p.Node("Softmax") != Default.Nodes["Softmax"] || p.Node("Unheard") != Default.Nodes[Others] || p.Speedup(3) != 1+2*Default.Threads || p.Speedup(0) != 1 {
+		t.Errorf("%+v, %+v, %v", p.Node("Softmax"), p.Node("Unheard"), p.Speedup(3))
+	}
+	p.Nodes, p.Threads = map[string]NodeCost{Others: {Start: 3}, "Relu": {Start: 4}}, 0.5
+	if p.Node("Softmax") != Default.Nodes["Softmax"] || p.Node("Unheard").Start != 3 || p.Node("Relu").Start != 4 || p.Speedup(3) != 2 {
+		t.Errorf("%+v, %+v, %v", p.Node("Softmax"), p.Node("Unheard"), p.Speedup(3))
+	}
+}
+
 func TestProfilesOfNoNumbers(t *testing.T) {
 	for _, change := range []func(p *Profile){
 		func(p *Profile) { p.Peak = 0 }, func(p *Profile) { p.Cold = -1 }, func(p *Profile) { p.Tokens = math.NaN() }, func(p *Profile) { p.Images.Lay = math.Inf(1) },
 		func(p *Profile) { p.Near = -5 }, func(p *Profile) { p.Rates = nil }, func(p *Profile) { p.Winograd.Grid = nil },
+		func(p *Profile) { p.Threads = -1 }, func(p *Profile) { p.Nodes = map[string]NodeCost{"Relu": {FLOP: math.NaN()}} },
 	} {
 		p := *Default
 		if err := p.Check(); err != nil {

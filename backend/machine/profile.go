@@ -35,10 +35,10 @@ type Profile struct {
 	Tokens   float64         `json:"tokens"` // what a tile of tokens of a dense product costs besides, in columns of W
 	Images   Images          `json:"images"`
 	Winograd Winograd        `json:"winograd"`
-	// Nodes are what nodes take besides their products, by operator, and Threads the share of a thread's speed that each further one adds. They
-	// decide no choice. Where they are missing those of the default profile hold.
-	Nodes   map[string]Node `json:"nodes,omitempty"`
-	Threads float64         `json:"threads,omitempty"`
+	// Nodes are what nodes take besides their products, by operator, and Threads the share of a thread's speed that each further one adds, at
+	// least LeastThreads. They decide no choice. Where they are missing those of the default profile hold.
+	Nodes   map[string]NodeCost `json:"nodes,omitempty"`
+	Threads float64             `json:"threads,omitempty"`
 }
 
 // Level is a cache, of so many bytes and bytes a second.

@@ -45,6 +45,7 @@ type Measurement struct {
 	problems []string                         // of the uses of weights
 	forms    map[*ir.Value][]choose.Candidate // of those that are measured, dense first
 	variants []*variant
+	warm     bool             // some would find their weights in the cache, but for the turns of the others
 	times    map[at][]float64 // microseconds, round by round: those of a form are of the first rounds of dense
 	known    *Timings
 }
@@ -68,7 +69,6 @@ type variant struct {
 	nodes []string           // these are of
 	prog  backend.Program
 	out   []*tensor.Tensor
-	warm  bool // by itself it would find its weights in the cache, but for the turns of the others: it runs warmRuns times in its own
 }
 
 // How many forms of a weight are measured beside dense unless that is said, how many rounds, and up to which multiple of dense's time a form is
@@ -170,7 +170,7 @@ func (m *Measurement) build() error {
 			return err
 		}
 		v.prog, v.out = p, make([]*tensor.Tensor, len(g.Outputs))
-		v.warm = weightBytes(g) <= m.Cache
+		m.warm = m.warm || weightBytes(g) <= m.Cache
 		m.variants = append(m.variants, v)
 	}
 	return nil
@@ -268,7 +268,7 @@ func (m *Measurement) measure(ctx context.Context, place int, until time.Time) (
 			took := time.Since(start)
 			if again == 0 {
 				took = 0
-			} else if v.warm {
+			} else if m.warm {
 				took *= warmRuns
 			}
 			round += took
@@ -298,14 +298,14 @@ func (m *Measurement) measure(ctx context.Context, place int, until time.Time) (
 	return true, nil
 }
 
-// warmRuns is how often a variant runs in its turn that would find its weights in the cache but for the others: the fastest run of each node
-// counts, of which the first was for the cache.
+// warmRuns is how often a program runs in its turn where some would find their weights in the cache but for the others: the fastest run of each node
+// counts. One whose weights do not fit runs as often, or of two that are alike it would seem the slower one.
 const warmRuns = 3
 
 // run gives a variant its turn, and keeps what the node of each of its uses of weights took.
 func (m *Measurement) run(ctx context.Context, v *variant, place int) error {
 	runs := 1
-	if v.warm {
+	if m.warm {
 		runs = warmRuns
 	}
 	fastest := map[string]float64{}

@@ -23,11 +23,11 @@ const slack = 1.01
 
 // Judge runs programs of graphs in turns at places, and finds which is the fastest in the geometric mean over these. One that takes longer
 // than the first at one of them is not, nor is one that is faster than an earlier one by no more than the noise. What there is no
-// time for is left out, but for the place of the smallest inputs. Of a program whose weights fit a cache of so many bytes the fastest of
-// some runs counts, as by itself it would find them there.
+// time for is left out, but for the place of the smallest inputs. Where the weights of any fit a cache of so many bytes the fastest of some runs
+// in a turn counts, as by itself that program would find them there.
 func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.Time, cache int, load func(g *ir.Graph) (backend.Program, error), step func()) (v *Verdict, err error) {
 	progs := make([]backend.Program, len(graphs))
-	warm := make([]bool, len(graphs))
+	warm := false
 	out := make([][]*tensor.Tensor, len(graphs))
 	defer func() {
 		for _, p := range progs {
@@ -41,7 +41,7 @@ func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.T
 			return nil, err
 		}
 		out[i] = make([]*tensor.Tensor, len(g.Outputs))
-		warm[i] = weightBytes(g) <= cache
+		warm = warm || weightBytes(g) <= cache
 	}
 	v = &Verdict{Ms: make([][]float64, len(graphs))}
 	var times [][][]float64 // milliseconds, by place, program and round
@@ -54,7 +54,7 @@ func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.T
 		round := func(timed bool) error {
 			for i, prog := range progs {
 				runs, best := 1, math.Inf(1)
-				if timed && warm[i] {
+				if timed && warm {
 					runs = warmRuns
 				}
 				for range runs {

@@ -30,6 +30,8 @@ type benchmark struct {
 	// Predicted is the time of a run on the CPU that was predicted.
 	Predicted *spc.PredictedRun `json:"predicted,omitempty"`
 	Layers    []layerTime       `json:"layers"`
+
+	profile string // that predicted it
 }
 
 type latency struct {
@@ -141,9 +143,13 @@ func (b *benchmark) measure(ctx context.Context, m *spc.Model, device *deviceFla
 	if err != nil {
 		return err
 	}
-	b.Ms, b.Predicted = latencies(times), nil
+	b.Ms, b.Predicted, b.profile = latencies(times), nil, m.Explain().Options.CPU().Name
 	if b.Device == string(spc.CPU) {
-		b.Predicted = m.Forecast(b.Threads, in).Predicted
+		f, err := m.Forecast(b.Threads, in)
+		if err != nil {
+			return err
+		}
+		b.Predicted = f.Predicted
 	}
 	b.Throughput = float64(b.Batch) / b.Ms.Mean * 1e3
 	traced := min(b.Runs, profiles)
@@ -213,8 +219,8 @@ func (b *benchmark) print(w io.Writer) {
 	ms := func(v float64) string { return fmt.Sprintf("%.4g ms", v) }
 	t.AppendRow([]any{ms(b.Ms.Mean), ms(b.Ms.P50), ms(b.Ms.P90), ms(b.Ms.P99), ms(b.Ms.Min), fmt.Sprintf("%.4g/s", b.Throughput), size(b.PeakBytes)})
 	t.Render()
-	if p := b.Predicted; p != nil {
-		fmt.Fprintf(w, "predicted %s\n", millis(p.Ms))
+	if b.Predicted != nil {
+		fmt.Fprintln(w, predictedText(b.Predicted, b.profile))
 	}
 	fmt.Fprintln(w)
 	total, left, slow := 0.0, 0, false

@@ -3,10 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -329,23 +331,27 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string, all detail) er
 
 // printPredicted says how long a run will take, and how long it would were all weights dense.
 func printPredicted(w io.Writer, r *spc.Report) {
-	p := r.Predicted
-	if p == nil {
-		return
+	if r.Predicted != nil {
+		fmt.Fprintln(w, predictedText(r.Predicted, r.Options.CPU().Name))
 	}
+}
+
+func predictedText(p *spc.PredictedRun, profile string) string {
 	text := fmt.Sprintf("predicted %s on %s", millis(p.Ms), plural(p.Threads, "thread"))
 	if p.DenseMs > 1.005*p.Ms {
 		text += fmt.Sprintf(", dense %s, %.1fx", millis(p.DenseMs), p.DenseMs/p.Ms)
 	}
-	text += ", by the profile " + r.Options.CPU().Name
+	text += ", by the profile " + profile
 	if p.Unsized > 0 {
 		text += fmt.Sprintf("; without %s of unknown size", plural(p.Unsized, "node"))
 	}
-	fmt.Fprintln(w, text)
+	return text
 }
 
-// millis writes milliseconds in three digits.
-func millis(ms float64) string { return fmt.Sprintf("%.3g ms", ms) }
+// millis writes milliseconds, which have three digits.
+func millis(ms float64) string {
+	return strconv.FormatFloat(math.Round(1e6*ms)/1e6, 'f', -1, 64) + " ms"
+}
 
 // printRebuilt says what samples did for the weights that are left, in lines of a word
 // and what it stands for.

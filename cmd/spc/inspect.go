@@ -83,11 +83,10 @@ asked to.`,
 // printInspected prints the layers, of that name or glob unless it is empty.
 func printInspected(w io.Writer, path string, m *spc.Model, layer string, all detail, asJSON bool) error {
 	r := *m.Explain()
-	threads := 1
-	if p := r.Predicted; p != nil {
-		threads = p.Threads
+	f, err := m.Forecast(1, nil)
+	if err != nil {
+		return err
 	}
-	f := m.Forecast(threads, nil)
 	r.Interpreted, r.Predicted = f.Interpreted, f.Predicted
 	if layer != "" {
 		var err error

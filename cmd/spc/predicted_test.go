@@ -18,7 +18,7 @@ func TestPredictedRun(t *testing.T) {
 			t.Errorf("%s, want a prediction", text)
 		}
 	}
-	if out := ok(t, "bench", "m.spx", "--runs", "2", "--warmup", "0", "--threads", "2"); !regexp.MustCompile(`(?m)^predicted [0-9.]+ ms$`).MatchString(out) {
+	if out := ok(t, "bench", "m.spx", "--runs", "2", "--warmup", "0", "--threads", "2"); !regexp.MustCompile(`(?m)^predicted [0-9.]+ ms on 2 threads, .*by the profile default$`).MatchString(out) {
 		t.Errorf("%s, want a prediction", out)
 	}
 	var r spc.Report

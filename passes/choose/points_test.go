@@ -434,6 +434,26 @@ func TestUsOfColumns(t *testing.T) {
 
 // Where forms were measured at the points, the two that are the fastest there are kept, whatever was predicted, and what was not
 // measured is none of them.
+// Where nothing is known of so many columns the nearest time is scaled.
+func TestScaledColumns(t *testing.T) {
+	open := &Layer{N: 16, Points: []Point{{N: 4}, {N: 16}}}
+	fixed := &Layer{N: 10}
+	for _, x := range []struct {
+		l    *Layer
+		c    Candidate
+		n    int
+		want float64
+	}{
+		{open, Candidate{PointsUs: []float64{2, 8}}, 4, 2}, {open, Candidate{PointsUs: []float64{2, 8}}, 8, 4}, {open, Candidate{PointsUs: []float64{2, 8}}, 32, 16},
+		{open, Candidate{PointsUs: []float64{2, 8}}, 1, 0.5}, {open, Candidate{PointsUs: []float64{2, 8}}, 0, 0},
+		{fixed, Candidate{PredictedUs: 5}, 10, 5}, {fixed, Candidate{PredictedUs: 5}, 20, 10}, {fixed, Candidate{PredictedUs: 5, MeasuredUs: 6}, 5, 3},
+	} {
+		if got := x.l.Scaled(&x.c, x.n); math.Abs(got-x.want) > 1e-9 {
+			t.Errorf("%d columns of %+v: %v, want %v", x.n, x.c, got, x.want)
+		}
+	}
+}
+
 func TestTwoFormsByMeasurement(t *testing.T) {
 	times := func(_ int, f Form, n int, predicted float64) Timing {
 		switch {

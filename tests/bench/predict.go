@@ -3,8 +3,10 @@ package bench
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,6 +17,8 @@ import (
 
 	"spc"
 	"spc/backend/machine"
+	"spc/ir"
+	"spc/ir/op"
 	"spc/tests/zoo"
 )
 
@@ -29,7 +33,8 @@ type Predicted struct {
 	Profile     string  `json:"profile,omitempty"` // unless it is the default
 	Error       string  `json:"error,omitempty"`
 
-	nodes []spc.NodeTime
+	nodes       []spc.NodeTime
+	interpreted []string // of these, that have no kernel
 }
 
 // Off is the factor by which the prediction is off, 1 or more.
@@ -103,25 +108,31 @@ func (s *session) predict(ctx context.Context, sparsity float64, threads int) (p
 	if s.Profile != nil {
 		p.Profile = s.Profile.Name
 	}
-	f := m.Forecast(threads, s.source.inputs).Predicted
-	if f == nil {
-		return nil, fmt.Errorf("nothing is predicted: sizes are open")
+	f, err := m.Forecast(threads, s.source.inputs)
+	if err != nil {
+		return nil, err
 	}
-	p.PredictedMs, p.Unsized = f.Ms, f.Unsized
+	if f.Predicted == nil {
+		return nil, errors.New("nothing is predicted")
+	}
+	p.PredictedMs, p.Unsized = f.Predicted.Ms, f.Predicted.Unsized
+	for _, i := range f.Interpreted {
+		p.interpreted = append(p.interpreted, i.Nodes...)
+	}
 	return p, p.measure(ctx, m, s.source)
 }
 
 // How long a model is measured, and how often at least and at most.
 const (
-	predictedTime             = 500 * time.Millisecond
-	predictedLeast, predicted = 5, 200
+	predictedTime                     = 500 * time.Millisecond
+	predictedLeast, predictedMostRuns = 5, 200
 )
 
 // measure runs the model, and its nodes one by one.
 func (p *Predicted) measure(ctx context.Context, m *spc.Model, s *source) error {
 	var runs []float64
 	began := time.Now()
-	for i := 0; i <= predictedLeast || i < predicted && time.Since(began) < predictedTime; i++ {
+	for i := 0; i <= predictedLeast || i < predictedMostRuns && time.Since(began) < predictedTime; i++ {
 		start := time.Now()
 		if _, err := m.Run(ctx, s.inputs); err != nil {
 			return err
@@ -149,25 +160,17 @@ func (p *Predicted) measure(ctx context.Context, m *spc.Model, s *source) error 
 }
 
 // FitNodes fits what nodes without predicted products take, as a profile has it, to runs on one thread, and how much further threads add. Each
-// node counts as much as its share of its model's time.
+// node counts as much as its share of its model's time. What nodes with products take besides stays.
 func FitNodes(p *machine.Profile, all []Predicted) {
 	kinds := map[string][]nodeSample{}
 	alone := map[string]float64{}
-	var gains []float64
 	for _, x := range all {
-		key := fmt.Sprint(x.Name, x.Sparsity)
-		if x.Error != "" {
+		if x.Error != "" || x.Threads != 1 {
 			continue
 		}
-		if x.Threads != 1 {
-			if one := alone[key]; one > 0 {
-				gains = append(gains, (one/x.Ms-1)/float64(x.Threads-1))
-			}
-			continue
-		}
-		alone[key] = x.Ms
+		alone[x.key()] = x.Ms
 		for _, n := range x.nodes {
-			if n.Predicted > 0 || !n.Sized || n.Time <= 0 {
+			if n.Predicted > 0 || !n.Sized || n.Time <= 0 || slices.Contains(x.interpreted, n.Node) {
 				continue
 			}
 			s := nodeSample{n.FLOPs / p.Peak, n.Bytes / p.Peak, n.Time.Seconds(), n.Time.Seconds() / (1e-3 * x.Ms)}
@@ -175,33 +178,44 @@ func FitNodes(p *machine.Profile, all []Predicted) {
 			kinds[machine.Others] = append(kinds[machine.Others], s)
 		}
 	}
-	p.Nodes = map[string]machine.Node{}
-	for kind, n := range machine.Default.Nodes {
-		if n.FLOP == 0 && n.Byte == 0 {
-			p.Nodes[kind] = n // with products
-		}
+	fitted := maps.Clone(p.Nodes)
+	if fitted == nil {
+		fitted = map[string]machine.NodeCost{}
 	}
 	const enough = 3
 	for kind, list := range kinds {
-		if len(list) >= enough {
-			n := fitNode(list)
-			n.Step, n.State = p.Nodes[kind].Step, p.Nodes[kind].State
-			if s := p.Nodes[kind].Start; s > 0 {
-				n.Start = s
+		if len(list) < enough {
+			continue
+		}
+		n := fitNode(list)
+		if o, err := op.New(kind); err == nil {
+			if _, weights := o.(ir.WeightOp); weights {
+				old := p.Node(kind)
+				n.Start, n.Step, n.State = old.Start, old.Step, old.State
 			}
-			p.Nodes[kind] = n
+		}
+		fitted[kind] = n
+	}
+	p.Nodes = fitted
+	var gains []float64
+	for _, x := range all {
+		if one := alone[x.key()]; one > 0 && x.Error == "" && x.Threads > 1 {
+			gains = append(gains, (one/x.Ms-1)/float64(x.Threads-1))
 		}
 	}
 	if len(gains) > 0 {
-		p.Threads = digits(max(0, Median(gains)))
+		p.Threads = digits(max(machine.LeastThreads, Median(gains)))
 	}
 }
+
+// key tells models and their sparsities apart.
+func (p Predicted) key() string { return fmt.Sprint(p.Name, " ", p.Sparsity) }
 
 // nodeSample is what a node took, its work by the peak.
 type nodeSample struct{ flops, bytes, seconds, weight float64 }
 
-// fitNode finds the Node that predicts samples best, by coordinate descent.
-func fitNode(list []nodeSample) machine.Node {
+// fitNode finds the NodeCost that predicts samples best, by coordinate descent.
+func fitNode(list []nodeSample) machine.NodeCost {
 	x := [3]float64{1e-6, 4, 2}
 	loss := func() (sum float64) {
 		for _, s := range list {
@@ -229,7 +243,7 @@ func fitNode(list []nodeSample) machine.Node {
 			}
 		}
 	}
-	return machine.Node{Start: digits(x[0]), FLOP: digits(x[1]), Byte: digits(x[2])}
+	return machine.NodeCost{Start: digits(x[0]), FLOP: digits(x[1]), Byte: digits(x[2])}
 }
 
 // digits keeps three digits.
@@ -278,8 +292,9 @@ func (r *Results) printPredicted(w io.Writer) {
 					most++
 				}
 			}
-			fmt.Fprintf(w, "\n%s zeros, %s: of %s %d are predicted within 15%% (bar 90%%), %d within 30%% (bar all); in the mean %.2f times what they take",
-				share(sparsity), plural(p.Threads, "thread"), plural(n, "model"), within, most, math.Exp(sum/float64(n)))
+			fmt.Fprintf(w, "\n%s zeros, %s: of %s %d are predicted within %s (bar %s), %d within %s (bar all); in the mean %.2f times what they take",
+				share(sparsity), plural(p.Threads, "thread"), plural(n, "model"), within, share(predictedBar-1), share(predictedShare), most, share(predictedMost-1),
+				math.Exp(sum/float64(n)))
 		}
 	}
 	fmt.Fprint(w, "\n\n")

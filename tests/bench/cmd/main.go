@@ -7,6 +7,8 @@
 //	go run ./tests/bench/cmd same --old HEAD~1
 //	go run ./tests/bench/cmd zoo 'mobilenet*' --threads 1
 //	go run ./tests/bench/cmd regret --tune
+//	go run ./tests/bench/cmd predict --profile native
+//	go run ./tests/bench/cmd fit --name zen4-avx512
 //	go run ./tests/bench/cmd docs
 package main
 
@@ -283,6 +285,12 @@ func predictCommand() *cobra.Command {
 		members, err := bench.SelectMembers(all, globs)
 		if err != nil {
 			return err
+		}
+		if fit != "" {
+			// Not the default profile itself, which everything else is predicted by.
+			if _, err := os.Stat(fit); err != nil {
+				return err
+			}
 		}
 		name := "predicted"
 		if profile != "" {
