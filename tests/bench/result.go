@@ -86,8 +86,10 @@ type Sparse struct {
 	Others   float64 `json:"others"` // the share of the processors that other processes used
 	Formats  string  `json:"formats"`
 	// Same says that every weight stayed dense, so that there was nothing to measure.
-	Same  bool   `json:"same,omitempty"`
-	Error string `json:"error,omitempty"`
+	Same    bool   `json:"same,omitempty"`
+	Tuned   bool   `json:"tuned,omitempty"`   // formats were chosen by measurement
+	Profile string `json:"profile,omitempty"` // by which they were predicted, unless it is the default
+	Error   string `json:"error,omitempty"`
 }
 
 // Limit is the most that a pruned model may take of its dense compile's time.

@@ -12,6 +12,8 @@ type Row struct {
 	Group string         // under which reports list it
 	Model string         // a network of archs.All, else a folder of shared/models with its stored inputs
 	Dims  map[string]int // sizes of the symbols in the inputs of a network
+	// Member says that the model is a member of the zoo, exported into the folder of the networks.
+	Member bool
 
 	Pattern  string // of zeros; empty keeps the weights
 	Sparsity float64

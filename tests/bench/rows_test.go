@@ -8,6 +8,7 @@ import (
 	"spc/passes/prune"
 	"spc/tests/archs"
 	"spc/tests/e2e"
+	"spc/tests/zoo"
 )
 
 func TestRowsAreSound(t *testing.T) {
@@ -84,7 +85,7 @@ func TestSelect(t *testing.T) {
 }
 
 func TestVariantsOfEveryPattern(t *testing.T) {
-	all, err := Variants(nil)
+	all, err := Variants(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,11 +105,35 @@ func TestVariantsOfEveryPattern(t *testing.T) {
 			t.Errorf("%d variants of %s, want %d", count[p], p, want)
 		}
 	}
-	if v, err := Variants([]string{"block:*"}); err != nil || len(v) != len(Sparsities)-1 {
+	if v, err := Variants([]string{"block:*"}, nil); err != nil || len(v) != len(Sparsities)-1 {
 		t.Errorf("%v, %v", v, err)
 	}
-	if _, err := Variants([]string{"round"}); err == nil {
+	if _, err := Variants([]string{"round"}, nil); err == nil {
 		t.Error("want an error for an unknown pattern")
+	}
+}
+
+func TestVariantsOfSomeSparsities(t *testing.T) {
+	got, err := Variants([]string{"uniform", "2:4"}, []float64{0.6, 0.8})
+	if err != nil || fmt.Sprint(got) != "[{uniform 0.6} {uniform 0.8} {2:4 0.5}]" {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestBatches(t *testing.T) {
+	rows := []Row{{Name: "a", Model: "a", Dims: map[string]int{"batch": 1}}, {Name: "a batch 16", Model: "a", Dims: map[string]int{"batch": 16}}, {Name: "fixed", Model: "fixed"}}
+	var names []string
+	for _, r := range Batched(rows, []int{1, 4}) {
+		names = append(names, fmt.Sprint(r.Name, r.Dims["batch"]))
+	}
+	if fmt.Sprint(names) != "[a1 a batch 44 fixed0]" || rows[0].Dims["batch"] != 1 {
+		t.Errorf("%v", names)
+	}
+	if got := Batched(rows, nil); len(got) != 3 || got[1].Name != "a batch 16" {
+		t.Errorf("%v", got)
+	}
+	if m := Members([]zoo.Member{{Name: "dlrm"}}); len(m) != 1 || m[0].Model != "dlrm" || !m[0].Member {
+		t.Errorf("%v", m)
 	}
 }
 

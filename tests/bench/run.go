@@ -36,8 +36,10 @@ type Bench struct {
 	Threads []int
 	Turns   Turns
 
-	// Profile is what formats are chosen by in RunRegret; nil is the default.
+	// Profile is what formats are chosen by in RunRegret, RunPredicted and RunSparse; nil is the default.
 	Profile *spc.Profile
+	// Tune is the time in which RunSparse measures formats for each model; 0 for not at all.
+	Tune time.Duration
 
 	Int8Tolerance float64 // in place of Int8Tolerance, where it is not 0
 
@@ -118,6 +120,19 @@ func (s *session) open(ctx context.Context, row Row) error {
 	key := fmt.Sprint(row.Model, row.Dims, row.Dynamic)
 	if s.key == key {
 		return nil
+	}
+	if row.Member {
+		s.key = ""
+		dir, err := os.MkdirTemp(s.Scratch, "inputs")
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(s.Models, row.Model+".onnx")
+		if _, err := os.Stat(path); err != nil {
+			return fmt.Errorf("%w: %w", ErrNoData, err)
+		}
+		_, err = s.member(ctx, path, dir)
+		return err
 	}
 	path, err := locate(ctx, s.Models, row.Model, row.Dynamic)
 	if err != nil {

@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"spc"
 	"spc/ir/tensor"
 	"spc/tests/archs"
+	"spc/tests/zoo"
 )
 
 // small writes a tiny architecture into folder as the network of that name.
@@ -126,6 +128,44 @@ func TestSparseModelsAgainstTheirDenseCompile(t *testing.T) {
 	})
 	if err != nil || len(again) != 4 || again[2].Threads != 1 || again[3].Rounds == 0 || saves != 1 {
 		t.Errorf("%+v, %d saves, %v", again, saves, err)
+	}
+}
+
+// A member of the zoo is pruned, too, and formats can be chosen by measurement or by another profile, which are other results.
+func TestSparseMembersTuned(t *testing.T) {
+	dir := t.TempDir()
+	builder := archs.New("member", 1)
+	y := builder.Input("x", archs.Float32, 16, 128)
+	for _, w := range []string{"first", "middle", "last"} { // the ends stay dense
+		y = builder.Node("MatMul", nil, y, builder.Weight(w, archs.LeCun(128), 128, 128))
+	}
+	builder.Output("y", y, archs.Float32, 16, 128)
+	m, err := builder.Model(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "member.onnx"), m.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	p := *spc.DefaultProfile()
+	p.Name = "another"
+	b := Bench{Models: dir, Scratch: t.TempDir(), Threads: []int{1}, Turns: Turns{Rounds: 1, Least: 1, Runs: 1}}
+	subjects, variants := Members([]zoo.Member{{Name: "member"}, {Name: "away"}}), []Variant{{"uniform", 0.9}}
+	var have []Sparse
+	for _, set := range []func(){func() {}, func() { b.Profile = &p }, func() { b.Tune = 3 * time.Second }} {
+		set()
+		var err error
+		if have, err = b.RunSparse(t.Context(), subjects, variants, have, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(have) != 3 {
+		t.Fatalf("%+v", have)
+	}
+	for i, want := range []Sparse{{}, {Profile: "another"}, {Profile: "another", Tuned: true}} {
+		if x := have[i]; x.Model != "member" || x.Profile != want.Profile || x.Tuned != want.Tuned || x.Error != "" || !x.Same && !(x.Ratio.Median > 0) {
+			t.Errorf("%+v, want %+v", x, want)
+		}
 	}
 }
 

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
 
 	"spc"
+	"spc/ir/tensor"
 	"spc/passes/prune"
+	"spc/tests/zoo"
 )
 
 // Patterns lists the patterns of zeros that are compared with the dense compile.
@@ -32,8 +35,11 @@ type Variant struct {
 }
 
 // Variants lists the variants whose pattern matches one of the globs, all without
-// one.
-func Variants(globs []string) ([]Variant, error) {
+// one, at these sparsities where the pattern leaves a choice, at all of Sparsities without any.
+func Variants(globs []string, sparsities []float64) ([]Variant, error) {
+	if len(sparsities) == 0 {
+		sparsities = Sparsities
+	}
 	var out []Variant
 	add := func(pattern string, sparsity float64) error {
 		ok, err := matches(globs, pattern)
@@ -54,7 +60,7 @@ func Variants(globs []string) ([]Variant, error) {
 			add(name, own)
 			continue
 		}
-		for _, s := range Sparsities {
+		for _, s := range sparsities {
 			if s > 0 {
 				add(name, s)
 			}
@@ -64,6 +70,42 @@ func Variants(globs []string) ([]Variant, error) {
 		return nil, fmt.Errorf("no pattern is named like %v", globs)
 	}
 	return out, nil
+}
+
+// Batched returns subjects with these sizes of the batch where that is open; without sizes it returns them as they are.
+func Batched(subjects []Row, batches []int) []Row {
+	if len(batches) == 0 {
+		return subjects
+	}
+	var out []Row
+	seen := map[string]bool{}
+	add := func(r Row) {
+		if r.Name = name(r); !seen[r.Name] {
+			seen[r.Name] = true
+			out = append(out, r)
+		}
+	}
+	for _, r := range subjects {
+		if _, open := r.Dims["batch"]; !open {
+			add(r)
+			continue
+		}
+		for _, n := range batches {
+			r.Dims = maps.Clone(r.Dims)
+			r.Dims["batch"] = n
+			add(r)
+		}
+	}
+	return out
+}
+
+// Members returns a row for each member of the zoo, in b.Models.
+func Members(list []zoo.Member) []Row {
+	var out []Row
+	for _, m := range list {
+		out = append(out, Row{Name: m.Name, Model: m.Name, Member: true})
+	}
+	return out
 }
 
 // Subjects returns a row for each model and size of inputs in rows.
@@ -99,7 +141,7 @@ func (b *Bench) RunSparse(ctx context.Context, subjects []Row, variants []Varian
 	out := slices.Clone(have)
 	total := len(subjects) * len(variants)
 	for i, row := range subjects {
-		missing := slices.DeleteFunc(slices.Clone(variants), func(v Variant) bool { return b.has(have, row.Name, v) })
+		missing := slices.DeleteFunc(slices.Clone(variants), func(v Variant) bool { return b.has(have, b.sparse(row, v)) })
 		if len(missing) == 0 {
 			continue
 		}
@@ -124,9 +166,11 @@ func (b *Bench) RunSparse(ctx context.Context, subjects []Row, variants []Varian
 				return out, ctx.Err()
 			}
 			if err != nil {
-				results = append(results, Sparse{Model: row.Name, Pattern: v.Pattern, Sparsity: v.Sparsity, Error: b.reason(err)})
+				failed := b.sparse(row, v)
+				failed.Error = b.reason(err)
+				results = append(results, failed)
 			}
-			out = append(slices.DeleteFunc(out, func(r Sparse) bool { return r.of(row.Name, v) }), results...)
+			out = append(slices.DeleteFunc(out, func(r Sparse) bool { return r.like(b.sparse(row, v)) }), results...)
 			if save == nil {
 				continue
 			}
@@ -138,19 +182,28 @@ func (b *Bench) RunSparse(ctx context.Context, subjects []Row, variants []Varian
 	return out, nil
 }
 
-// has reports whether results hold a variant of a model on each number of threads.
-func (b *Bench) has(results []Sparse, model string, v Variant) bool {
+// sparse is what says of a result what it is of, but for the threads.
+func (b *Bench) sparse(row Row, v Variant) Sparse {
+	s := Sparse{Model: row.Name, Pattern: v.Pattern, Sparsity: v.Sparsity, Tuned: b.Tune > 0}
+	if b.Profile != nil {
+		s.Profile = b.Profile.Name
+	}
+	return s
+}
+
+// has reports whether results hold one on each number of threads.
+func (b *Bench) has(results []Sparse, s Sparse) bool {
 	for _, t := range b.Threads {
-		if !slices.ContainsFunc(results, func(r Sparse) bool { return r.of(model, v) && r.Threads == t }) {
+		if !slices.ContainsFunc(results, func(r Sparse) bool { return r.like(s) && r.Threads == t }) {
 			return false
 		}
 	}
 	return true
 }
 
-// of reports whether a result is of a variant of a model.
-func (s Sparse) of(model string, v Variant) bool {
-	return s.Model == model && s.Pattern == v.Pattern && s.Sparsity == v.Sparsity
+// like reports whether results are of the same variant of a model, chosen alike.
+func (s Sparse) like(r Sparse) bool {
+	return s.Model == r.Model && s.Pattern == r.Pattern && s.Sparsity == r.Sparsity && s.Tuned == r.Tuned && s.Profile == r.Profile
 }
 
 // save compiles the source into a file and returns the formats of its weights.
@@ -166,25 +219,24 @@ func (s *session) save(ctx context.Context, path string, o spc.CompileOptions) (
 // variant measures a variant on each number of threads.
 func (s *session) variant(ctx context.Context, row Row, v Variant, dense string) (out []Sparse, err error) {
 	path := filepath.Join(s.Scratch, "sparse.spx")
-	var o spc.CompileOptions
-	if o.Prune, err = pruning(v.Pattern, v.Sparsity, row.Keep); err != nil {
-		return nil, err
-	}
-	formats, err := s.save(ctx, path, o)
-	if err != nil {
-		return nil, err
-	}
 	defer os.Remove(path)
-	debug.FreeOSMemory()
-	same, err := equal(path, dense)
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range s.Threads {
-		r := Sparse{Model: row.Name, Pattern: v.Pattern, Sparsity: v.Sparsity, Threads: t, Formats: formats, Same: same}
+	for i, t := range s.Threads {
+		r := s.sparse(row, v)
+		r.Threads = t
+		if i == 0 || r.Tuned { // which is for a number of threads
+			if r.Formats, err = s.pruned(ctx, path, row, v, t); err != nil {
+				return out, err
+			}
+			debug.FreeOSMemory()
+		} else {
+			r.Formats = out[0].Formats
+		}
+		if r.Same, err = equal(path, dense); err != nil {
+			return out, err
+		}
 		turns := s.Turns
 		for range 2 {
-			if same {
+			if r.Same {
 				break
 			}
 			if err := s.compare(ctx, turns, path, dense, &r); err != nil {
@@ -198,6 +250,29 @@ func (s *session) variant(ctx context.Context, row Row, v Variant, dense string)
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// pruned writes a variant for so many threads, and returns the formats of its weights.
+func (s *session) pruned(ctx context.Context, path string, row Row, v Variant, threads int) (string, error) {
+	o := spc.CompileOptions{Profile: s.Profile, Run: spc.RunOptions{Threads: threads}}
+	var err error
+	if o.Prune, err = pruning(v.Pattern, v.Sparsity, row.Keep); err != nil {
+		return "", err
+	}
+	if s.Tune == 0 {
+		return s.save(ctx, path, o)
+	}
+	m, err := s.source.compile(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	defer m.Close()
+	tuned, err := m.Tune(ctx, spc.TuneOptions{Budget: s.Tune, Inputs: func(map[string][]int) (map[string]*tensor.Tensor, error) { return s.source.inputs, nil }})
+	if err != nil {
+		return "", err
+	}
+	defer tuned.Close()
+	return formats(tuned), tuned.Save(path)
 }
 
 // compare times the two files on r.Threads.

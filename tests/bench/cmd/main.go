@@ -178,30 +178,69 @@ func ortCommand() *cobra.Command {
 func sparseCommand() *cobra.Command {
 	var o options
 	var patterns []string
-	var resume bool
+	var sparsities []float64
+	var batches []int
+	var resume, zooMembers bool
+	var profile string
 	c := &cobra.Command{
 		Use:   "sparse [GLOB ...]",
 		Short: "Measure pruned models of the rows with these names against their dense compile",
 	}
 	o.add(c)
-	c.Flags().StringArrayVar(&patterns, "pattern", nil, "the patterns of zeros with these names, by default all")
-	c.Flags().BoolVar(&resume, "resume", false, "do not measure again what --save's folder holds of this commit and machine")
+	fs := c.Flags()
+	fs.StringArrayVar(&patterns, "pattern", nil, "the patterns of zeros with these names, by default all")
+	fs.Float64SliceVar(&sparsities, "sparsity", nil, "the shares of zeros, by default from 0.3 to 0.95")
+	fs.IntSliceVar(&batches, "batch", nil, "sizes of batches that are open, by default those of the rows")
+	fs.BoolVar(&zooMembers, "zoo", false, "members of the zoo, which --models holds, in place of rows")
+	fs.StringVar(&profile, "profile", "", "choose by a profile: a `name`, native for this machine's, or a file; by default by spc's")
+	fs.DurationVar(&o.bench.Tune, "tune", 0, "choose by measuring each model for so long")
+	fs.BoolVar(&resume, "resume", false, "do not measure again what --save's folder holds of this commit and machine")
 	c.RunE = func(c *cobra.Command, globs []string) error {
 		if resume && o.save == "" {
 			return errors.New("--resume goes on with the results in the folder of --save, which is not given")
 		}
-		rows, err := bench.Select(bench.Rows, globs)
+		var subjects []bench.Row
+		if zooMembers {
+			_, chosen, err := members(globs)
+			if err != nil {
+				return err
+			}
+			subjects = bench.Members(chosen)
+		} else {
+			rows, err := bench.Select(bench.Rows, globs)
+			if err != nil {
+				return err
+			}
+			subjects = bench.Batched(bench.Subjects(rows), batches)
+		}
+		for _, n := range batches {
+			if n < 1 {
+				return fmt.Errorf("--batch %d: want 1 or more", n)
+			}
+		}
+		for _, x := range sparsities {
+			if !(x > 0 && x < 1) {
+				return fmt.Errorf("--sparsity %v: want more than 0 and less than 1", x)
+			}
+		}
+		variants, err := bench.Variants(patterns, sparsities)
 		if err != nil {
 			return err
 		}
-		variants, err := bench.Variants(patterns)
-		if err != nil {
+		name := "sparse"
+		if zooMembers {
+			name += "-zoo"
+		}
+		if o.bench.Tune > 0 {
+			name += "-tuned"
+		}
+		if err := o.profiled(profile, &name); err != nil {
 			return err
 		}
 		return o.scratch(func() error {
-			return o.run(c, "sparse", func(r *bench.Results) (err error) {
+			return o.run(c, name, func(r *bench.Results) (err error) {
 				if resume {
-					old, err := bench.Read(filepath.Join(o.save, "sparse.json"))
+					old, err := bench.Read(filepath.Join(o.save, name+".json"))
 					if err != nil {
 						return err
 					}
@@ -209,9 +248,9 @@ func sparseCommand() *cobra.Command {
 						return err
 					}
 				}
-				r.Sparse, err = o.bench.RunSparse(c.Context(), bench.Subjects(rows), variants, r.Sparse, func(done []bench.Sparse) error {
+				r.Sparse, err = o.bench.RunSparse(c.Context(), subjects, variants, r.Sparse, func(done []bench.Sparse) error {
 					r.Sparse = done
-					return o.keep(r, "sparse")
+					return o.keep(r, name)
 				})
 				return err
 			})
@@ -245,13 +284,8 @@ func regretCommand() *cobra.Command {
 		if tuned {
 			name = "regret-tuned"
 		}
-		if profile != "" {
-			p, err := spc.FindProfile(profile)
-			if err != nil {
-				return err
-			}
-			o.bench.Profile = p
-			name += "-" + p.Name
+		if err := o.profiled(profile, &name); err != nil {
+			return err
 		}
 		return o.run(c, name, func(r *bench.Results) (err error) {
 			r.Regret, err = o.bench.RunRegret(c.Context(), count, seed, tuned)
@@ -259,6 +293,36 @@ func regretCommand() *cobra.Command {
 		})
 	}
 	return c
+}
+
+// members are all of the zoo, and those with these names.
+func members(globs []string) (all, some []zoo.Member, err error) {
+	if all, err = zoo.Members("tests/zoo/list"); err != nil {
+		return nil, nil, err
+	}
+	some, err = bench.SelectMembers(all, globs)
+	return all, some, err
+}
+
+// exporter writes members of the zoo into the folder of the networks with a Python.
+func (o *options) exporter(python string) func(ctx context.Context, name string) error {
+	return func(ctx context.Context, name string) error {
+		return external(ctx, python, "tests/zoo/export/export.py", "--out", o.bench.Models, name)
+	}
+}
+
+// profiled takes the profile of that name, if any, and adds it to the name of the results.
+func (o *options) profiled(profile string, name *string) error {
+	if profile == "" {
+		return nil
+	}
+	p, err := spc.FindProfile(profile)
+	if err != nil {
+		return err
+	}
+	o.bench.Profile = p
+	*name += "-" + p.Name
+	return nil
 }
 
 func predictCommand() *cobra.Command {
@@ -278,11 +342,7 @@ func predictCommand() *cobra.Command {
 	fs.StringVar(&o.save, "save", "", "write the results as JSON and text into this `folder`")
 	o.bench.Turns = bench.Defaults
 	c.RunE = func(c *cobra.Command, globs []string) error {
-		all, err := zoo.Members("tests/zoo/list")
-		if err != nil {
-			return err
-		}
-		members, err := bench.SelectMembers(all, globs)
+		_, chosen, err := members(globs)
 		if err != nil {
 			return err
 		}
@@ -293,18 +353,12 @@ func predictCommand() *cobra.Command {
 			}
 		}
 		name := "predicted"
-		if profile != "" {
-			if o.bench.Profile, err = spc.FindProfile(profile); err != nil {
-				return err
-			}
-			name += "-" + o.bench.Profile.Name
-		}
-		export := func(ctx context.Context, name string) error {
-			return external(ctx, python, "tests/zoo/export/export.py", "--out", o.bench.Models, name)
+		if err := o.profiled(profile, &name); err != nil {
+			return err
 		}
 		return o.scratch(func() error {
 			return o.run(c, name, func(r *bench.Results) (err error) {
-				if r.Predicted, err = o.bench.RunPredicted(c.Context(), members, export); err != nil || fit == "" {
+				if r.Predicted, err = o.bench.RunPredicted(c.Context(), chosen, o.exporter(python)); err != nil || fit == "" {
 					return err
 				}
 				p, err := spc.FindProfile(fit)
@@ -369,16 +423,9 @@ func zooCommand() *cobra.Command {
 	flags.Lookup("models").DefValue = "out/zoo"
 	o.bench.Models = "out/zoo"
 	c.RunE = func(c *cobra.Command, globs []string) error {
-		all, err := zoo.Members("tests/zoo/list")
+		all, chosen, err := members(globs)
 		if err != nil {
 			return err
-		}
-		members, err := bench.SelectMembers(all, globs)
-		if err != nil {
-			return err
-		}
-		export := func(ctx context.Context, name string) error {
-			return external(ctx, python, "tests/zoo/export/export.py", "--out", o.bench.Models, name)
 		}
 		return o.against(c, folder, "zoo", func(r *bench.Results) (failed int, err error) {
 			if o.save != "" {
@@ -397,7 +444,7 @@ func zooCommand() *cobra.Command {
 					fmt.Fprintf(c.ErrOrStderr(), "%v: %s\n", err, what)
 				}
 			}
-			r.Zoo, err = o.bench.RunZoo(c.Context(), members, r.Zoo, export, func(done []bench.Zoo) error {
+			r.Zoo, err = o.bench.RunZoo(c.Context(), chosen, r.Zoo, o.exporter(python), func(done []bench.Zoo) error {
 				r.Zoo = bench.Ordered(done, all)
 				return o.keep(r, "zoo")
 			})

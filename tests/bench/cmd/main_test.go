@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"spc"
 	"spc/tests/archs"
 	"spc/tests/bench"
 )
@@ -106,5 +107,47 @@ func TestDocumentIsWrittenFromResults(t *testing.T) {
 	}
 	if b, _ := os.ReadFile(doc); !strings.HasPrefix(string(b), "# x\n") || !strings.Contains(string(b), "| net |") {
 		t.Errorf("the document is\n%s", b)
+	}
+}
+
+// predict measures members, writes what it prints, and fits a profile.
+func TestPredict(t *testing.T) {
+	t.Chdir("../../..")
+	dir, save := t.TempDir(), filepath.Join(t.TempDir(), "results")
+	b := archs.New("member", 1)
+	y := b.Input("x", archs.Float32, 64, 128)
+	for _, w := range []string{"first", "middle", "last"} { // the ends stay dense
+		y = b.Node("Sigmoid", nil, b.Node("MatMul", nil, y, b.Weight(w, archs.LeCun(128), 128, 128)))
+	}
+	b.Output("y", y, archs.Float32, 64, 128)
+	m, err := b.Model(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "dlrm.onnx"), m.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	profile := filepath.Join(dir, "here.json")
+	if err := spc.WriteProfile(profile, spc.DefaultProfile()); err != nil {
+		t.Fatal(err)
+	}
+	out, err := execute(t.Context(), "predict", "dlrm", "--models", dir, "--threads", "2,1", "--profile", profile, "--fit", profile, "--save", save)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := bench.Read(filepath.Join(save, "predicted-default.json"))
+	if err != nil || len(r.Predicted) != 4 || !strings.Contains(out, "zeros, 1 thread: of ") && r.Predicted[0].Ms >= 0.2 {
+		t.Fatalf("%v, %+v\n%s", err, r, out)
+	}
+	for _, p := range r.Predicted {
+		if !(p.Ms > 0) || !(p.PredictedMs > 0) || p.Error != "" || p.Name != "dlrm" {
+			t.Errorf("%+v", p)
+		}
+	}
+	if p, err := spc.FindProfile(profile); err != nil || p.Threads == spc.DefaultProfile().Threads {
+		t.Errorf("the profile was not fitted: %v, %v", p.Threads, err)
+	}
+	if _, err := execute(t.Context(), "predict", "dlrm", "--models", dir, "--fit", "default"); err == nil {
+		t.Error("the default profile is fitted under its name")
 	}
 }
