@@ -73,7 +73,7 @@ func newFit(base *machine.Profile, samples []*sample, step func()) *fit {
 		add := func(each unit, value, most float64) {
 			f.from = append(f.from, parameter{name: string(each) + "." + s.kind, value: value, most: most, beside: &beside{s.kind, each}})
 		}
-		n := base.Node(s.kind)
+		n := base.Nodes[s.kind] // not those of the default profile, which change
 		add(perNode, cmp.Or(n.Start, 1e-6), 1e-5)
 		if s.steps > 0 {
 			add(perStep, cmp.Or(n.Step, 5e-7), 5e-6)

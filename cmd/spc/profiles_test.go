@@ -45,7 +45,7 @@ func TestProfiles(t *testing.T) {
 		want string
 	}{
 		{[]string{"compile", "model.onnx", "--profile", "bad.json"}, "for \"--profile\" flag: bad.json: no profile"},
-		{[]string{"compile", "model.onnx", "--profile", "none.json"}, "flag: no such file, and none of default, native"},
+		{[]string{"compile", "model.onnx", "--profile", "none.json"}, "flag: no such file, and none of default, zen4-avx2, zen4-avx512, native"},
 		{[]string{"compile", "model.onnx", "--profile", "default", "--target", "cuda"}, "--profile default: profiles are of CPUs"},
 		{[]string{"devices", "-o", "p.json"}, "--output needs --measure"},
 		{[]string{"devices", "--budget", "9s"}, "--budget needs --measure"},

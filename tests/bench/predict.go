@@ -170,7 +170,7 @@ func FitNodes(p *machine.Profile, all []Predicted) {
 		}
 		alone[x.key()] = x.Ms
 		for _, n := range x.nodes {
-			if n.Predicted > 0 || !n.Sized || n.Time <= 0 || slices.Contains(x.interpreted, n.Node) {
+			if n.Predicted > 0 || !n.Sized || n.Time <= 0 || n.Bytes < fewBytes || slices.Contains(x.interpreted, n.Node) {
 				continue
 			}
 			s := nodeSample{n.FLOPs / p.Peak, n.Bytes / p.Peak, n.Time.Seconds(), n.Time.Seconds() / (1e-3 * x.Ms)}
@@ -210,6 +210,9 @@ func FitNodes(p *machine.Profile, all []Predicted) {
 
 // key tells models and their sparsities apart.
 func (p Predicted) key() string { return fmt.Sprint(p.Name, " ", p.Sparsity) }
+
+// fewBytes is how many bytes a node has to move for its time to say something of an operation or a byte.
+const fewBytes = 1024
 
 // nodeSample is what a node took, its work by the peak.
 type nodeSample struct{ flops, bytes, seconds, weight float64 }

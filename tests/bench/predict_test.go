@@ -27,16 +27,16 @@ func TestFitNodes(t *testing.T) {
 		ms := 0.0
 		for _, kind := range slices.Sorted(maps.Keys(truth)) {
 			n := truth[kind]
-			flops, bytes := math.Exp(8+8*rng.Float64()), math.Exp(8+8*rng.Float64())
+			flops, bytes := math.Exp(8+8*rng.Float64()), fewBytes+math.Exp(8+8*rng.Float64())
 			seconds := n.Start + (n.FLOP*flops+n.Byte*bytes)/peak
 			nodes = append(nodes, spc.NodeTime{Op: kind, FLOPs: flops, Bytes: bytes, Sized: true, Time: time.Duration(seconds * 1e9)})
 			ms += 1e3 * seconds
 		}
 		flops := math.Exp(8 + 8*rng.Float64())
-		nodes = append(nodes, spc.NodeTime{Op: "MatMul", FLOPs: flops, Bytes: 1, Sized: true, Time: time.Duration(2 * flops / peak * 1e9)})
+		nodes = append(nodes, spc.NodeTime{Op: "MatMul", FLOPs: flops, Bytes: fewBytes, Sized: true, Time: time.Duration(2 * flops / peak * 1e9)})
 		// Products that are predicted, and what has no size, fit nothing.
 		nodes = append(nodes, spc.NodeTime{Op: "Conv", FLOPs: 1, Sized: true, Time: time.Second, Predicted: time.Second}, spc.NodeTime{Op: "Add", Time: time.Second})
-		nodes = append(nodes, spc.NodeTime{Node: "slow", Op: "Add", FLOPs: 1, Bytes: 1, Sized: true, Time: time.Second})
+		nodes = append(nodes, spc.NodeTime{Node: "slow", Op: "Add", FLOPs: 1, Bytes: 1e4, Sized: true, Time: time.Second}, spc.NodeTime{Op: "Add", FLOPs: 1, Bytes: 1, Sized: true, Time: time.Second})
 		name := fmt.Sprint("m", i)
 		all = append(all, Predicted{Name: name, Threads: 3, Ms: ms / 2.4}, Predicted{Name: name, Threads: 1, Ms: ms, nodes: nodes, interpreted: []string{"slow"}})
 	}
