@@ -9,7 +9,6 @@ import (
 	"maps"
 	"math"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -62,11 +61,9 @@ func (b *Bench) RunPredicted(ctx context.Context, members []zoo.Member, export f
 }
 
 func (s *session) predicted(ctx context.Context, name string, export func(context.Context, string) error) (out []Predicted, err error) {
-	path := filepath.Join(s.Models, name+".onnx")
-	if _, err := os.Stat(path); err != nil {
-		if err := export(ctx, name); err != nil {
-			return nil, err
-		}
+	path, err := s.exported(ctx, name, export)
+	if err != nil {
+		return nil, err
 	}
 	dir, err := os.MkdirTemp(s.Scratch, "predict")
 	if err != nil {

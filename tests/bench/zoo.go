@@ -140,13 +140,20 @@ func (b *Bench) RunZoo(ctx context.Context, members []zoo.Member, have []Zoo, ex
 	return out, nil
 }
 
+// exported is the file of a member, which export writes where it is missing.
+func (b *Bench) exported(ctx context.Context, name string, export func(context.Context, string) error) (string, error) {
+	path := filepath.Join(b.Models, name+".onnx")
+	if _, err := os.Stat(path); err != nil {
+		return path, export(ctx, name)
+	}
+	return path, nil
+}
+
 // zoo measures a member on each number of threads.
 func (s *session) zoo(ctx context.Context, m zoo.Member, export func(context.Context, string) error) ([]Zoo, error) {
-	path := filepath.Join(s.Models, m.Name+".onnx")
-	if _, err := os.Stat(path); err != nil {
-		if err := export(ctx, m.Name); err != nil {
-			return nil, err
-		}
+	path, err := s.exported(ctx, m.Name, export)
+	if err != nil {
+		return nil, err
 	}
 	dir, err := os.MkdirTemp(s.Scratch, "zoo")
 	if err != nil {
