@@ -165,6 +165,30 @@ type Slide struct {
 	Kernel, Stride, Dilation []int
 	Images                   Dim
 	Out                      []Dim // sizes of the output
+	In                       []Dim // of the input; nil where the padding is not fixed
+	Begin                    []int // padding before it
+}
+
+// Reach returns how many pairs of a tap and a pixel of an output image read the input image and not the padding around it, and the
+// number of taps of which any do. It is false where sizes are not known, and without dilations: then nearly all do.
+func (s *Slide) Reach() (pairs, taps int, ok bool) {
+	if s.In == nil || !slices.ContainsFunc(s.Dilation, func(d int) bool { return d > 1 }) {
+		return 0, 0, false
+	}
+	_, out := s.Pixels()
+	pairs, taps = 1, 1
+	for i, k := range s.Kernel {
+		in, some, sum := max(1, s.In[i].AtEvery(pixelsGuess)), 0, 0
+		for t := range k {
+			from := t*s.Dilation[i] - s.Begin[i] // what the first pixel reads
+			first := max(0, (s.Stride[i]-1-from)/s.Stride[i])
+			if n := min(out[i], (in-from+s.Stride[i]-1)/s.Stride[i]) - first; n > 0 {
+				some, sum = some+1, sum+n
+			}
+		}
+		pairs, taps = pairs*sum, taps*some
+	}
+	return pairs, taps, true
 }
 
 // pixelsGuess is the size that symbols in the sizes of images are taken for: that of
@@ -217,9 +241,11 @@ func (w Weight) At(sizes map[string]int) Weight {
 	w.Cols = at(w.Cols)
 	if w.Slide != nil {
 		s := *w.Slide
-		s.Images, s.Out = at(s.Images), slices.Clone(s.Out)
-		for i, d := range s.Out {
-			s.Out[i] = at(d)
+		s.Images, s.Out, s.In = at(s.Images), slices.Clone(s.Out), slices.Clone(s.In)
+		for _, list := range [][]Dim{s.Out, s.In} {
+			for i, d := range list {
+				list[i] = at(d)
+			}
 		}
 		w.Slide = &s
 	}

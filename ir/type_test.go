@@ -2,6 +2,7 @@ package ir
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -78,6 +79,52 @@ func TestColumnsOfAWeightAtSizes(t *testing.T) {
 	small := Weight{Slide: &Slide{Images: Size(1 << 10), Out: []Dim{Size(1 << 10), Size(1 << 10)}}}
 	if !large.Many() || small.Many() || !(&Weight{Cols: Size(MaxElems + 1)}).Many() || (&Weight{Cols: Size(MaxElems)}).Many() {
 		t.Error("what has more columns than a tensor elements is not told")
+	}
+}
+
+// What taps reach is counted one pair after the other.
+func TestReachCountsPairsWithinTheImage(t *testing.T) {
+	const seed = 5
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	some := 0
+	for range 3000 {
+		s := &Slide{Images: Size(1)}
+		pairs, taps := 1, 1
+		for range 1 + rng.IntN(2) {
+			k, stride, dilation, begin, in, out := 1+rng.IntN(4), 1+rng.IntN(3), 2+rng.IntN(12), rng.IntN(20), 1+rng.IntN(24), 1+rng.IntN(24)
+			s.Kernel, s.Stride, s.Dilation, s.Begin = append(s.Kernel, k), append(s.Stride, stride), append(s.Dilation, dilation), append(s.Begin, begin)
+			s.In, s.Out = append(s.In, Size(in)), append(s.Out, Size(out))
+			count, reached := 0, map[int]bool{}
+			for tap := range k {
+				for o := range out {
+					if at := o*stride + tap*dilation - begin; at >= 0 && at < in {
+						count++
+						reached[tap] = true
+					}
+				}
+			}
+			pairs, taps = pairs*count, taps*len(reached)
+		}
+		if gotPairs, gotTaps, ok := s.Reach(); !ok || gotPairs != pairs || gotTaps != taps {
+			t.Fatalf("%+v: %d pairs of %d taps, %v, want %d of %d", s, gotPairs, gotTaps, ok, pairs, taps)
+		}
+		if pairs > 0 {
+			some++
+		}
+	}
+	if some < 1000 {
+		t.Errorf("only %d of 3000 reach anything", some)
+	}
+	open := &Slide{Kernel: []int{3}, Stride: []int{1}, Dilation: []int{8}, Begin: []int{8}, Images: Size(1), Out: []Dim{Sym("T")}, In: []Dim{Sym("T")}}
+	w := Weight{Slide: open}.At(map[string]int{"T": 4})
+	if pairs, taps, ok := w.Slide.Reach(); !ok || pairs != 4 || taps != 1 {
+		t.Errorf("of 4 pixels %d pairs of %d taps, %v: want those of the tap in the middle", pairs, taps, ok)
+	}
+	for _, s := range []*Slide{{Kernel: []int{3}, Stride: []int{1}, Dilation: []int{1}, Begin: []int{1}, In: []Dim{Size(4)}, Out: []Dim{Size(4)}}, {Kernel: []int{3}, Dilation: []int{4}}} {
+		if _, _, ok := s.Reach(); ok {
+			t.Errorf("%+v: no pairs are asked for", s)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"spc/backend/cpu/vec"
 	"spc/backend/format"
 	"spc/backend/format/dense"
+	"spc/backend/machine"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -131,12 +132,10 @@ func (p *piece) put(y, x []float32, out []int, add bool) {
 	}
 }
 
-// pieceProducts is the number of multiply-adds in the time that a piece takes besides its own: its loops begin and end, and its
-// results are put in their places. Tests change it.
-var pieceProducts = 1 << 18
+// pieceProducts is machine.PieceProducts. Tests change it.
+var pieceProducts = machine.PieceProducts
 
-// bindTaps computes a dilated convolution tap by tap, where taps reach so few pixels that most products would be of zeros. It is
-// nil for others. With weights that are not dense that pays where five sixths of the products go.
+// bindTaps computes a dilated convolution tap by tap, where machine.ByTaps says so. It is nil for others.
 func bindTaps(p *program, n *ir.Node, g *convGeometry, ep epilogue) (*bound, error) {
 	if !slices.ContainsFunc(g.spans, func(s op.Span) bool { return s.Dilation > 1 }) {
 		return nil, nil
@@ -145,11 +144,8 @@ func bindTaps(p *program, n *ir.Node, g *convGeometry, ep epilogue) (*bound, err
 	for _, r := range list {
 		work += r.geo.outPlane
 	}
-	all := g.taps * g.outPlane
-	if 2*work > all || denseValues(n.Inputs[1]) == nil && 6*work > all {
-		return nil, nil
-	}
-	if saved := g.images * g.groups * g.rows * g.channels * (all - work); saved < pieceProducts*len(list) {
+	products := g.images * g.groups * g.rows * g.channels
+	if !machine.ByTaps(work, g.taps*g.outPlane, len(list), products, pieceProducts, denseValues(n.Inputs[1]) != nil) {
 		return nil, nil
 	}
 	return bindPieces(p, n, g, list, ep, true)

@@ -1,6 +1,8 @@
 package op
 
 import (
+	"strings"
+
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -251,6 +253,10 @@ func (o *Conv) slide(n *ir.Node) *ir.Slide {
 	s := &ir.Slide{Kernel: w[2:], Images: y[0], Out: y[2:]}
 	for _, p := range spans {
 		s.Stride, s.Dilation = append(s.Stride, p.Stride), append(s.Dilation, p.Dilation)
+		s.Begin = append(s.Begin, p.Begin)
+	}
+	if x := n.Inputs[0]; x != nil && x.Type.Rank() == len(w) && !strings.HasPrefix(o.AutoPad, "SAME") {
+		s.In = x.Type.Dims[2:]
 	}
 	return s
 }

@@ -384,7 +384,12 @@ func (c *chooser) pointsFor(uses []use) []*point {
 		for _, u := range uses {
 			w := p.at(u.number, u.WeightUse.Weight)
 			many = many || w.Many()
-			key += fmt.Sprint(w.Columns(), w.Slide, " ")
+			key += fmt.Sprint(w.Columns(), " ")
+			if s := w.Slide; s != nil {
+				images, out := s.Pixels()
+				pairs, _, _ := s.Reach()
+				key += fmt.Sprint(images, out, pairs, " ")
+			}
 		}
 		if !seen[key] && !(many && i > 0) {
 			seen[key] = true

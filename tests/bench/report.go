@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -166,8 +167,18 @@ func (r *Results) sorted() []Result {
 }
 
 func (r *Results) printSparse(w io.Writer) {
-	fmt.Fprintf(w, "\nRatios are the pruned model's time to that of the dense compile; the limit is %.2f.\n", Limit)
+	fmt.Fprintf(w, "\nRatios are the pruned model's time to that of the dense compile; the limit is %.2f, of tuned models 1.\n", Limit)
+	fmt.Fprintln(w, "One is slower by the medians and by the fastest runs (best), and in three of four rounds at all.")
 	fmt.Fprintln(w, "Where no ratio stands, every weight stays dense.")
+	commits := map[string]int{}
+	for _, x := range r.Sparse {
+		if x.Commit != "" {
+			commits[x.Commit]++
+		}
+	}
+	for _, c := range slices.Sorted(maps.Keys(commits)) {
+		fmt.Fprintf(w, "%d of them are of commit %s.\n", commits[c], c)
+	}
 	fmt.Fprintln(w)
 	t := newTable(w, "model", "pattern", "zeros", "threads", "dense ms", "sparse ms", "ratio", "quartiles", "rounds", "others", "best", "", "formats")
 	right(t, 3, 4, 5, 6, 7, 8, 9, 10, 11)
@@ -194,9 +205,9 @@ func (r *Results) printSparse(w io.Writer) {
 		}
 	}
 	t.Render()
-	fmt.Fprintf(w, "\n%d measured, %d of them above %.2f times dense\n", measured, len(worse), Limit)
+	fmt.Fprintf(w, "\n%d of %d measured, the rest all dense; %d are slower than dense\n", measured, len(r.Sparse)-len(failed), len(worse))
 	for _, x := range worse {
-		fmt.Fprintf(w, "slower: %s, %s %g on %s: %s\n", x.Model, x.Pattern, x.Sparsity, plural(x.Threads, "thread"), times(x.Ratio.Median))
+		fmt.Fprintf(w, "slower: %s, %s %g on %s: %s, by the fastest runs %s\n", x.Model, x.Pattern, x.Sparsity, plural(x.Threads, "thread"), times(x.Ratio.Median), times(x.Best))
 	}
 	for _, x := range failed {
 		fmt.Fprintf(w, "failed: %s, %s %g: %s\n", x.Model, x.Pattern, x.Sparsity, x.Error)

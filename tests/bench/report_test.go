@@ -56,14 +56,18 @@ func TestTextSaysWhatIsMissed(t *testing.T) {
 
 func TestSparseTextListsExceptions(t *testing.T) {
 	r := &Results{Sparse: []Sparse{
-		{Model: "net", Pattern: "uniform", Sparsity: 0.5, Threads: 1, Dense: 2, Sparse: 2.2, Ratio: Spread{Median: 1.1}},
+		{Model: "net", Pattern: "uniform", Sparsity: 0.5, Threads: 1, Dense: 2, Sparse: 2.2, Ratio: Spread{Median: 1.1, Q1: 1.05}, Best: 1.08},
+		{Model: "net", Pattern: "2:4", Sparsity: 0.5, Threads: 1, Dense: 2, Sparse: 2.2, Ratio: Spread{Median: 1.1, Q1: 0.99}, Best: 1.08, Commit: "0ld"},
+		{Model: "net", Pattern: "block:4x1", Sparsity: 0.5, Threads: 1, Dense: 2, Sparse: 2.2, Ratio: Spread{Median: 1.1, Q1: 1.05}, Best: 1.02},
+		{Model: "net", Pattern: "block:4x1", Sparsity: 0.7, Threads: 1, Dense: 2, Sparse: 2.02, Ratio: Spread{Median: 1.01, Q1: 1.001}, Best: 1.01, Tuned: true},
 		{Model: "net", Pattern: "uniform", Sparsity: 0.9, Threads: 1, Dense: 2, Sparse: 1, Ratio: Spread{Median: 1.03}},
 		{Model: "net", Pattern: Untouched, Threads: 1, Same: true},
 		{Model: "net", Pattern: "channel", Sparsity: 0.3, Error: "nothing can go"},
 	}}
 	var b bytes.Buffer
 	r.Print(&b)
-	for _, want := range []string{"SLOWER", "2 measured, 1 of them above 1.03 times dense", "slower: net, uniform 0.5 on 1 thread: 1.10", "failed: net, channel 0.3: nothing can go"} {
+	for _, want := range []string{"SLOWER", "5 of 6 measured, the rest all dense; 2 are slower than dense", "1 of them are of commit 0ld",
+		"slower: net, uniform 0.5 on 1 thread: 1.10, by the fastest runs 1.08", "slower: net, block:4x1 0.7 on 1 thread: 1.01", "failed: net, channel 0.3: nothing can go"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, &b)
 		}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -89,14 +90,26 @@ type Sparse struct {
 	Same    bool   `json:"same,omitempty"`
 	Tuned   bool   `json:"tuned,omitempty"`   // formats were chosen by measurement
 	Profile string `json:"profile,omitempty"` // by which they were predicted, unless it is the default
+	Commit  string `json:"commit,omitempty"`  // that was measured, where the other results are of another
 	Error   string `json:"error,omitempty"`
 }
 
-// Limit is the most that a pruned model may take of its dense compile's time.
+// Limit is the most that a pruned model may take of its dense compile's time, where its formats were predicted.
 const Limit = 1.03
 
-// Exception reports whether a pruned model is slower than its dense compile.
-func (s Sparse) Exception() bool { return s.Error != "" || !s.Same && s.Ratio.Median > Limit }
+// Limit is the most that s may take of its dense compile's time: none more, where formats were measured.
+func (s Sparse) Limit() float64 {
+	if s.Tuned {
+		return 1
+	}
+	return Limit
+}
+
+// Exception reports whether a pruned model is slower than its dense compile: by the medians and by the fastest runs, and in
+// three of four rounds at all.
+func (s Sparse) Exception() bool {
+	return s.Error != "" || !s.Same && min(s.Ratio.Median, s.Best) > s.Limit() && s.Ratio.Q1 > 1
+}
 
 // Mean is the geometric mean of the dense rows.
 type Mean struct {
@@ -220,7 +233,26 @@ func Read(path string) (*Results, error) {
 	return &r, nil
 }
 
-// Resume takes over the measurements of sparse models and of the zoo that succeeded from results
+// ResumeSparse takes over the measurements of sparse models that succeeded from results of this machine. Those of another commit
+// say so from then on; where again is true exceptions among them are not taken over.
+func (r *Results) ResumeSparse(old *Results, again bool) error {
+	if !reflect.DeepEqual(old.Machine, r.Machine) {
+		return fmt.Errorf("results of %+v cannot be resumed on %+v", old.Machine, r.Machine)
+	}
+	r.Sparse = nil
+	for _, x := range old.Sparse {
+		if x.Error != "" || again && x.Exception() {
+			continue
+		}
+		if x.Commit = cmp.Or(x.Commit, old.Commit); x.Commit == r.Commit {
+			x.Commit = ""
+		}
+		r.Sparse = append(r.Sparse, x)
+	}
+	return nil
+}
+
+// Resume takes over the measurements of the zoo that succeeded from results
 // of the same commit and machine, and their date.
 func (r *Results) Resume(old *Results) error {
 	if old.Commit != r.Commit || strings.HasSuffix(r.Commit, "-dirty") {
@@ -229,12 +261,7 @@ func (r *Results) Resume(old *Results) error {
 	if !reflect.DeepEqual(old.Machine, r.Machine) {
 		return fmt.Errorf("results of %+v cannot be resumed on %+v", old.Machine, r.Machine)
 	}
-	r.Date, r.Sparse, r.Zoo = old.Date, nil, nil
-	for _, x := range old.Sparse {
-		if x.Error == "" {
-			r.Sparse = append(r.Sparse, x)
-		}
-	}
+	r.Date, r.Zoo = old.Date, nil
 	for _, x := range old.Zoo {
 		if x.Error == "" {
 			r.Zoo = append(r.Zoo, x)

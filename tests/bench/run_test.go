@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -170,9 +171,9 @@ func TestSparseMembersTuned(t *testing.T) {
 }
 
 func TestResume(t *testing.T) {
-	old := Results{Date: "then", Commit: "c", Machine: Machine{CPU: "x", Features: []string{"avx2"}}, Sparse: []Sparse{{Model: "m"}, {Model: "n", Error: "failed"}}}
+	old := Results{Date: "then", Commit: "c", Machine: Machine{CPU: "x", Features: []string{"avx2"}}, Zoo: []Zoo{{Name: "m"}, {Name: "n", Error: "failed"}}}
 	r := Results{Date: "now", Commit: "c", Machine: Machine{CPU: "x", Features: []string{"avx2"}}}
-	if err := r.Resume(&old); err != nil || r.Date != "then" || len(r.Sparse) != 1 || r.Sparse[0].Model != "m" {
+	if err := r.Resume(&old); err != nil || r.Date != "then" || len(r.Zoo) != 1 || r.Zoo[0].Name != "m" {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for _, bad := range []Results{{Commit: "d", Machine: old.Machine}, {Commit: "c", Machine: Machine{CPU: "y"}}} {
@@ -183,6 +184,32 @@ func TestResume(t *testing.T) {
 	old.Commit, r.Commit = "c-dirty", "c-dirty"
 	if r.Resume(&old) == nil {
 		t.Error("want an error: a dirty tree is no commit")
+	}
+}
+
+func TestSparseResumesAcrossCommits(t *testing.T) {
+	machine := Machine{CPU: "x", Features: []string{"avx2"}}
+	slow := Sparse{Model: "slow", Ratio: Spread{Median: 1.1, Q1: 1.1}, Best: 1.1}
+	old := &Results{Commit: "c", Machine: machine, Sparse: []Sparse{{Model: "m"}, {Model: "older", Commit: "b"}, {Model: "back", Commit: "d"}, {Model: "n", Error: "failed"}, slow}}
+	for _, again := range []bool{false, true} {
+		r := &Results{Commit: "d", Machine: machine}
+		if err := r.ResumeSparse(old, again); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, x := range r.Sparse {
+			got[x.Model] = x.Commit
+		}
+		want := map[string]string{"m": "c", "older": "b", "back": ""}
+		if !again {
+			want["slow"] = "c"
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("again %v: %v, want %v", again, got, want)
+		}
+	}
+	if err := (&Results{Machine: Machine{CPU: "y"}}).ResumeSparse(old, false); err == nil {
+		t.Error("results of another machine are resumed")
 	}
 }
 

@@ -133,8 +133,7 @@ func name(r Row) string {
 }
 
 // RunSparse measures each variant of each subject against the dense compile of
-// the same file. One that seems slower than Limit is measured again in twice as
-// many rounds, which then count. What have holds already is not measured again; the
+// the same file. One that seems slower is compared in three sittings. What have holds already is not measured again; the
 // results follow it. After each variant save, unless it is nil, gets all so far.
 func (b *Bench) RunSparse(ctx context.Context, subjects []Row, variants []Variant, have []Sparse, save func([]Sparse) error) ([]Sparse, error) {
 	s := session{Bench: b}
@@ -234,18 +233,10 @@ func (s *session) variant(ctx context.Context, row Row, v Variant, dense string)
 		if r.Same, err = equal(path, dense); err != nil {
 			return out, err
 		}
-		turns := s.Turns
-		for range 2 {
-			if r.Same {
-				break
-			}
-			if err := s.compare(ctx, turns, path, dense, &r); err != nil {
+		if !r.Same {
+			if err := s.sittings(ctx, path, dense, &r); err != nil {
 				return out, err
 			}
-			if !r.Exception() {
-				break
-			}
-			turns.Rounds, turns.Least, turns.Budget = 2*turns.Rounds, 2*turns.Least, 2*turns.Budget
 		}
 		out = append(out, r)
 	}
@@ -275,26 +266,45 @@ func (s *session) pruned(ctx context.Context, path string, row Row, v Variant, t
 	return formats(tuned), tuned.Save(path)
 }
 
-// compare times the two files on r.Threads.
-func (s *session) compare(ctx context.Context, turns Turns, path, dense string, r *Sparse) error {
+// sparseSittings is the number of times that files are opened and compared before one counts as slower.
+const sparseSittings = 3
+
+// sittings times the two files on r.Threads, in one sitting, or as long as the first seems slower in up to three, of which all rounds
+// count.
+func (s *session) sittings(ctx context.Context, path, dense string, r *Sparse) error {
+	var own, ref Times
+	from := use()
+	for range sparseSittings {
+		if err := s.compare(ctx, path, dense, r.Threads, &own, &ref); err != nil {
+			return err
+		}
+		r.Others = others(from, use())
+		r.Sparse, r.Dense = Median(own.Turns), Median(ref.Turns)
+		r.Ratio, r.Best, r.Rounds = Describe(Ratios(own.Turns, ref.Turns)), own.Best/ref.Best, len(own.Turns)
+		if !r.Exception() {
+			break
+		}
+	}
+	return nil
+}
+
+// compare times the two files, and adds what they took to own and ref.
+func (s *session) compare(ctx context.Context, path, dense string, threads int, own, ref *Times) error {
 	sides := make([]Side, 2)
 	for i, file := range []string{path, dense} {
-		m, err := spc.Open(file, spc.RunOptions{Threads: r.Threads})
+		m, err := spc.Open(file, spc.RunOptions{Threads: threads})
 		if err != nil {
 			return err
 		}
 		defer m.Close()
 		sides[i] = s.source.side(m)
 	}
-	from := use()
-	ms, err := turns.Play(ctx, sides...)
+	ms, err := s.Turns.Play(ctx, sides...)
 	if err != nil {
 		return err
 	}
-	r.Others = others(from, use())
-	own, ref := ms[0], ms[1]
-	r.Sparse, r.Dense = Median(own.Turns), Median(ref.Turns)
-	r.Ratio, r.Best, r.Rounds = Describe(Ratios(own.Turns, ref.Turns)), own.Best/ref.Best, len(own.Turns)
+	own.add(ms[0])
+	ref.add(ms[1])
 	return nil
 }
 

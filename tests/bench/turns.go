@@ -29,6 +29,14 @@ type Times struct {
 	Best  float64   // the fastest run of all
 }
 
+// add adds the turns of another sitting.
+func (t *Times) add(x Times) {
+	if len(t.Turns) == 0 || x.Best < t.Best {
+		t.Best = x.Best
+	}
+	t.Turns = append(t.Turns, x.Turns...)
+}
+
 // cold is how long a run takes, in milliseconds, to which it matters nothing that
 // caches still hold what the others left: filling them takes a few.
 const cold = 1000

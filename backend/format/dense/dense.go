@@ -74,6 +74,9 @@ func cost(p *machine.Profile, w *choose.Matrix, n int, l backend.Layout) (choose
 			c.Kernel, c.Work, c.Efficiency = fmt.Sprintf("f32_winograd_%dx%d", tile, tile), work, work/cost
 		}
 	}
+	if taps, ok := machine.TapsOf(w, true); ok {
+		c.Work, c.Efficiency = p.Work(taps, p.Of(machine.Dense).Panels(), w.Len(), m)
+	}
 	return c, true
 }
 

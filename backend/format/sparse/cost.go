@@ -31,10 +31,12 @@ func cost(p *machine.Profile, format string, w *choose.Matrix, n int, l backend.
 	if w.Slide == nil && n > r.VecColumns() {
 		e = p.Turned(w.Dim(0), w.Dim(1), n, work, e)
 	}
-	return choose.Cost{
-		Config: l.Config, Kernel: Family(format, l.Rows), Work: work, Bytes: l.Bytes,
-		Efficiency: p.Seen(w, n, work, loaded(w, work, e)),
-	}, true
+	if e = p.Seen(w, n, work, loaded(w, work, e)); rows > 0 {
+		if taps, ok := machine.TapsOf(w, false); ok {
+			work, e = p.Work(taps, r, l.Values, rows)
+		}
+	}
+	return choose.Cost{Config: l.Config, Kernel: Family(format, l.Rows), Work: work, Bytes: l.Bytes, Efficiency: e}, true
 }
 
 // family is that of the kernels for blocks of so many rows and columns.

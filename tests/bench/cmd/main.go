@@ -180,24 +180,28 @@ func sparseCommand() *cobra.Command {
 	var patterns []string
 	var sparsities []float64
 	var batches []int
-	var resume, zooMembers bool
+	var resume, again, zooMembers bool
 	var profile string
 	c := &cobra.Command{
 		Use:   "sparse [GLOB ...]",
 		Short: "Measure pruned models of the rows with these names against their dense compile",
 	}
 	o.add(c)
-	fs := c.Flags()
-	fs.StringArrayVar(&patterns, "pattern", nil, "the patterns of zeros with these names, by default all")
-	fs.Float64SliceVar(&sparsities, "sparsity", nil, "the shares of zeros, by default from 0.3 to 0.95")
-	fs.IntSliceVar(&batches, "batch", nil, "sizes of batches that are open, by default those of the rows")
-	fs.BoolVar(&zooMembers, "zoo", false, "members of the zoo, which --models holds, in place of rows")
-	fs.StringVar(&profile, "profile", "", "choose by a profile: a `name`, native for this machine's, or a file; by default by spc's")
-	fs.DurationVar(&o.bench.Tune, "tune", 0, "choose by measuring each model for so long")
-	fs.BoolVar(&resume, "resume", false, "do not measure again what --save's folder holds of this commit and machine")
+	flags := c.Flags()
+	flags.StringArrayVar(&patterns, "pattern", nil, "the patterns of zeros with these names, by default all")
+	flags.Float64SliceVar(&sparsities, "sparsity", nil, "the shares of zeros, by default from 0.3 to 0.95")
+	flags.IntSliceVar(&batches, "batch", nil, "sizes of batches that are open, by default those of the rows")
+	flags.BoolVar(&zooMembers, "zoo", false, "members of the zoo, which --models holds, in place of rows")
+	flags.StringVar(&profile, "profile", "", "choose by a profile: a `name`, native for this machine's, or a file; by default by spc's")
+	flags.DurationVar(&o.bench.Tune, "tune", 0, "choose by measuring each model for so long")
+	flags.BoolVar(&resume, "resume", false, "do not measure again what --save's folder holds of this machine")
+	flags.BoolVar(&again, "again", false, "with --resume: but what was slower than dense")
 	c.RunE = func(c *cobra.Command, globs []string) error {
 		if resume && o.save == "" {
 			return errors.New("--resume goes on with the results in the folder of --save, which is not given")
+		}
+		if again && !resume {
+			return errors.New("--again measures again what --resume takes over, which is not given")
 		}
 		var subjects []bench.Row
 		if zooMembers {
@@ -240,12 +244,14 @@ func sparseCommand() *cobra.Command {
 		return o.scratch(func() error {
 			return o.run(c, name, func(r *bench.Results) (err error) {
 				if resume {
-					old, err := bench.Read(filepath.Join(o.save, name+".json"))
-					if err != nil {
+					switch old, err := bench.Read(filepath.Join(o.save, name+".json")); {
+					case errors.Is(err, fs.ErrNotExist): // nothing was measured yet
+					case err != nil:
 						return err
-					}
-					if err := r.Resume(old); err != nil {
-						return err
+					default:
+						if err := r.ResumeSparse(old, again); err != nil {
+							return err
+						}
 					}
 				}
 				r.Sparse, err = o.bench.RunSparse(c.Context(), subjects, variants, r.Sparse, func(done []bench.Sparse) error {
