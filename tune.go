@@ -31,7 +31,7 @@ type TuneOptions struct {
 	// Inputs makes inputs of such shapes, by their names. Their values matter where they decide how much is computed.
 	Inputs func(shapes map[string][]int) (map[string]*tensor.Tensor, error)
 	Budget time.Duration // for all of it; 0 for DefaultTuneBudget
-	Forms  int           // of a weight that are measured beside dense; 0 for 4
+	Forms  int           // of a weight that are measured beside dense; 0 for 4, or 10 where the budget allows
 	// Timings, where it is set, is a file of what was measured, which is made where there is none: what it has is not measured again, also
 	// of other models. It is an error where it is damaged, or of another machine or build of the program.
 	Timings string

@@ -35,7 +35,7 @@ type Measurement struct {
 	Places  []Place
 	Load    func(g *ir.Graph) (backend.Program, error)
 	Threads int       // that the programs run on
-	Most    int       // forms of a weight beside dense; 0 for mostForms
+	Most    int       // forms of a weight beside dense; 0 for mostForms, or manyForms where the time suffices
 	Rounds  int       // at most; 0 for mostRounds
 	Cache   int       // bytes of the largest cache, in which weights stay from run to run
 	Known   *Record   // what need not be measured again; may be nil
@@ -75,6 +75,7 @@ type variant struct {
 // measured again.
 const (
 	mostForms   = 4
+	manyForms   = 10
 	leastRounds = 3
 	mostRounds  = 25
 	hopeless    = 1.5
@@ -91,7 +92,7 @@ func (m *Measurement) Run(ctx context.Context) (t *Timings, err error) {
 	}()
 	slices.SortStableFunc(m.Places, func(a, b Place) int { return cmp.Compare(a.elements(), b.elements()) })
 	m.times = map[at][]float64{}
-	if err := m.build(); err != nil {
+	if err := m.build(ctx); err != nil {
 		return nil, err
 	}
 	if len(m.variants) == 0 {
@@ -127,8 +128,36 @@ func (p *Place) elements() (n int) {
 	return n
 }
 
+// manyRounds is the number of rounds for which there has to be time where manyForms are measured.
+const manyRounds = 10
+
+// most is how many forms of a weight are measured beside dense.
+func (m *Measurement) most(ctx context.Context, dense backend.Program, outputs int) (int, error) {
+	if m.Most > 0 || len(m.Places) == 0 {
+		return m.Most, nil
+	}
+	var took time.Duration
+	last, all := &m.Places[len(m.Places)-1], 0
+	for range 2 { // the first run makes it ready
+		start := time.Now()
+		if err := dense.Run(ctx, last.In, make([]*tensor.Tensor, outputs)); err != nil {
+			return 0, err
+		}
+		took = time.Since(start)
+		m.Step()
+	}
+	for i := range m.Places {
+		all += max(1, m.Places[i].elements())
+	}
+	turns := float64((1 + manyForms) * manyRounds * warmRuns)
+	if turns*took.Seconds()*float64(all)/float64(max(1, last.elements())) < time.Until(m.Until).Seconds() {
+		return manyForms, nil
+	}
+	return mostForms, nil
+}
+
 // build makes the variants: all weights dense, and then the k-th best of each that is not known.
-func (m *Measurement) build() error {
+func (m *Measurement) build(ctx context.Context) error {
 	uses := m.Graph.WeightUses()
 	m.problems = nil
 	for i := range uses {
@@ -136,7 +165,22 @@ func (m *Measurement) build() error {
 	}
 	m.known = &Timings{problems: m.problems, samples: map[key][]sample{}}
 	m.forms = map[*ir.Value][]choose.Candidate{}
-	most := m.find(uses)
+	if most := m.find(uses); most == 0 {
+		return nil
+	}
+	dense, err := m.Load(m.Graph.Clone())
+	if err != nil {
+		return err
+	}
+	forms, err := m.most(ctx, dense, len(m.Graph.Outputs))
+	if err = errors.Join(err, dense.Close()); err != nil {
+		return err
+	}
+	most := 0
+	for v, list := range m.forms {
+		m.forms[v] = list[:min(len(list), 1+forms)]
+		most = max(most, len(m.forms[v]))
+	}
 	for k := range most {
 		v := &variant{}
 		g := m.Graph.Clone()
@@ -188,7 +232,7 @@ func weightBytes(g *ir.Graph) (n int) {
 	return n
 }
 
-// find finds the forms to measure, and what is known of others. It returns the most forms of a weight.
+// find finds the forms that may be measured, and what is known of others. It returns the most forms of a weight.
 func (m *Measurement) find(uses []ir.WeightUse) (most int) {
 	main := map[string]bool{} // nodes that are timed
 	for _, n := range m.Graph.Nodes {
@@ -198,7 +242,7 @@ func (m *Measurement) find(uses []ir.WeightUse) (most int) {
 		if !main[u.Node.Name] || m.Layers[i].Candidates == nil {
 			continue
 		}
-		forms := best(m.Layers[i].Candidates, cmp.Or(m.Most, mostForms))
+		forms := best(m.Layers[i].Candidates, cmp.Or(m.Most, manyForms))
 		if len(forms) == 1 {
 			continue // there is nothing to choose
 		}
@@ -214,14 +258,14 @@ func (m *Measurement) find(uses []ir.WeightUse) (most int) {
 	return most
 }
 
-// recall takes what is known of a use of a weight. It reports whether that suffices: for each form and half of the numbers of
-// columns at the places, since there may not have been time for all.
+// recall takes what is known of a use of a weight. It reports whether that suffices: for each form that is always measured and half of the
+// numbers of columns at the places, since there may not have been time for all.
 func (m *Measurement) recall(number int, forms []choose.Candidate) bool {
 	if m.Known == nil {
 		return false
 	}
 	list := map[key][]sample{}
-	for _, f := range forms {
+	for i, f := range forms {
 		k := key{m.problems[number], form(&f)}
 		known := map[int]bool{}
 		for _, e := range m.Known.of(k.problem, k.form) {
@@ -238,7 +282,7 @@ func (m *Measurement) recall(number int, forms []choose.Candidate) bool {
 				}
 			}
 		}
-		if 2*both < len(columns) {
+		if 2*both < len(columns) && i <= cmp.Or(m.Most, mostForms) {
 			return false
 		}
 	}

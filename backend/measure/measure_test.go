@@ -136,6 +136,61 @@ func TestFormsAreMeasuredInPlace(t *testing.T) {
 	}
 }
 
+// Where there is time more forms are measured than always, and a record without the further ones suffices.
+func TestFurtherFormsWhereThereIsTime(t *testing.T) {
+	took := func(_, format string, n int) time.Duration { return time.Duration(n) * time.Microsecond }
+	plenty, _ := measurement(t, took)
+	most := len(best(plenty.Layers[0].Candidates, manyForms))
+	if most <= 1+mostForms {
+		t.Fatalf("only %d forms", most)
+	}
+	counted := func(m *Measurement) map[string]bool {
+		t.Helper()
+		timings, err := m.Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		forms := map[string]bool{}
+		for _, e := range timings.Fresh() {
+			if e.Problem == m.problems[0] {
+				forms[e.Form] = true
+			}
+		}
+		m.Known = &Record{Version: RecordVersion, Machine: "here", Entries: timings.Fresh()}
+		return forms
+	}
+	if got := counted(plenty); len(got) != most {
+		t.Errorf("%d forms, want %d", len(got), most)
+	}
+	run := 5 * time.Millisecond // that any program takes
+	little, _ := measurement(t, took)
+	load := little.Load
+	little.Load = func(g *ir.Graph) (backend.Program, error) {
+		p, err := load(g)
+		return slow{p, run}, err
+	}
+	little.Until = time.Now().Add((1 + manyForms) * manyRounds * warmRuns * run / 2)
+	if got := counted(little); len(got) != 1+mostForms {
+		t.Errorf("in little time %d forms, want %d", len(got), 1+mostForms)
+	}
+	again, _ := measurement(t, took)
+	again.Known = little.Known
+	if timings, err := again.Run(t.Context()); err != nil || timings.Measured != 0 {
+		t.Errorf("%+v, %v: want nothing measured", timings, err)
+	}
+}
+
+// slow takes so long to run.
+type slow struct {
+	backend.Program
+	run time.Duration
+}
+
+func (s slow) Run(ctx context.Context, in, out []*tensor.Tensor) error {
+	time.Sleep(s.run)
+	return s.Program.Run(ctx, in, out)
+}
+
 // What takes far longer than dense is not measured again, errors end it, and too little time is one.
 func TestMeasuringEnds(t *testing.T) {
 	runs, loads := map[bool]int{}, 0
@@ -157,8 +212,8 @@ func TestMeasuringEnds(t *testing.T) {
 	if _, err := m.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if warm := 2; runs[true] != warm+mostRounds || runs[false] != (loads-1)*(warm+leastRounds) {
-		t.Errorf("dense ran %d times, %d hopeless programs %d times", runs[true], loads-1, runs[false])
+	if warm := 2; runs[true] != warm+mostRounds || runs[false] != (loads-2)*(warm+leastRounds) { // a further dense one tells what a run takes
+		t.Errorf("dense ran %d times, %d hopeless programs %d times", runs[true], loads-2, runs[false])
 	}
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
@@ -408,7 +463,7 @@ func TestProgramsFindTheirWeightsInTheCache(t *testing.T) {
 			t.Fatal(err)
 		}
 		count[cache] = timed.Load()
-		if made := int64(2 * len(m.variants) * len(m.Places)); runs.Load() != made { // two runs make them ready at each place
+		if made := int64(2 + 2*len(m.variants)*len(m.Places)); runs.Load() != made { // two tell what one takes, two make each ready at each place
 			t.Errorf("a cache of %d bytes: %d runs are not timed, want %d", cache, runs.Load(), made)
 		}
 		i := slices.IndexFunc(m.Layers, func(l choose.Layer) bool { return l.Name == "first" })

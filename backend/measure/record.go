@@ -140,7 +140,7 @@ func (r *Record) of(problem string, f choose.Form) []Entry {
 func Problem(l *choose.Layer, w *ir.Weight, threads int) string {
 	text := fmt.Sprintf("%s %s %dx%d %s %.0f%%", l.Op, l.DType, l.Rows, l.Cols, l.Pattern, 100*l.Sparsity)
 	if s := w.Slide; s != nil {
-		text += fmt.Sprintf(" kernel %v stride %v dilation %v", s.Kernel, s.Stride, s.Dilation)
+		text += fmt.Sprintf(" kernel %v stride %v dilation %v pads %v", s.Kernel, s.Stride, s.Dilation, s.Begin)
 	}
 	if w.Reuse != ir.Size(1) {
 		text += " again"
