@@ -11,7 +11,7 @@ import (
 	"spc/backend"
 	"spc/backend/format"
 	"spc/backend/machine"
-	"spc/backend/tune"
+	"spc/backend/predict"
 	"spc/internal/pace"
 	"spc/ir"
 	"spc/ir/onnx"
@@ -278,10 +278,10 @@ func (t Target) formats(p *Profile) ([]choose.Format, choose.Model) {
 		if p == nil || p.Version != machine.Version {
 			p = machine.Default
 		}
-		return format.Choices(p), tune.Of(p)
+		return format.Choices(p), predict.Of(p)
 	}
 	rates := backend.RatesOf(strings.TrimPrefix(strings.TrimPrefix(string(t), string(CUDA)), ":"))
-	return format.GPUChoices(rates, tensor.F16), tune.GPU(rates)
+	return format.GPUChoices(rates, tensor.F16), predict.GPU(rates)
 }
 
 // words are the words for the values of an option.

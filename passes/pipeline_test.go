@@ -13,8 +13,8 @@ import (
 	"spc/backend/cpu"
 	"spc/backend/format"
 	"spc/backend/machine"
+	"spc/backend/predict"
 	"spc/backend/ref"
-	"spc/backend/tune"
 	"spc/ir"
 	"spc/ir/onnx"
 	"spc/ir/op"
@@ -30,7 +30,7 @@ func newContext() *passes.Context {
 	return &passes.Context{
 		Prune:   fit.Options{GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: prune.Pattern{Kind: prune.Uniform}}}, Allocate: prune.PerLayer},
 		Formats: format.Choices(machine.Default),
-		Model:   tune.Of(machine.Default),
+		Model:   predict.Of(machine.Default),
 	}
 }
 

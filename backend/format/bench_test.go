@@ -10,7 +10,7 @@ import (
 	"spc/backend"
 	"spc/backend/format/ukernel"
 	"spc/backend/machine"
-	"spc/backend/tune"
+	"spc/backend/predict"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -179,7 +179,7 @@ func columns(k backend.FloatKernel, n int, size [2]int) func() {
 func seconds(w *choose.Matrix, format, config string, n int) float64 {
 	for _, c := range Lookup(format).Costs(machine.Default, w, n) {
 		if c.Config == config {
-			s, _ := tune.Of(machine.Default).Predict(c, w.Dim(0), w.Dim(1), n)
+			s, _ := predict.Of(machine.Default).Predict(c, w.Dim(0), w.Dim(1), n)
 			return s
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/machine"
-	"spc/backend/tune"
+	"spc/backend/predict"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -41,7 +41,7 @@ func best(w *choose.Matrix, n int) (name, kernel string) {
 	var least float64
 	for _, f := range Table {
 		for _, c := range f.Costs(machine.Default, w, n) {
-			s, _ := tune.Of(machine.Default).Predict(c, w.Dim(0), w.Dim(1), n)
+			s, _ := predict.Of(machine.Default).Predict(c, w.Dim(0), w.Dim(1), n)
 			if name == "" || s < least || s == least && c.Bytes < best.Bytes {
 				best, least, name = c, s, f.Name()+":"+c.Config
 			}
@@ -80,7 +80,7 @@ func TestWeightsOfZerosHaveCosts(t *testing.T) {
 	for _, f := range Table {
 		for _, n := range []int{1, 4, 7, 64, 1000} {
 			for _, c := range f.Costs(machine.Default, choose.NewMatrix(tensor.New(tensor.F32, 4, 16), ""), n) {
-				if s, _ := tune.Of(machine.Default).Predict(c, 4, 16, n); !(c.Efficiency > 0) || !(s >= 0) {
+				if s, _ := predict.Of(machine.Default).Predict(c, 4, 16, n); !(c.Efficiency > 0) || !(s >= 0) {
 					t.Errorf("%s %s of %d columns: efficiency %v, %v s", f.Name(), c.Config, n, c.Efficiency, s)
 				}
 			}

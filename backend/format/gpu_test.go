@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"spc/backend"
-	"spc/backend/tune"
+	"spc/backend/predict"
 	"spc/ir/tensor"
 	"spc/passes/choose"
 )
@@ -36,7 +36,7 @@ func TestIntegerFormatsForGPUs(t *testing.T) {
 		matrix.Type = tensor.I8
 		for _, f := range GPUChoices(rates, tensor.F16) {
 			for _, c := range f.Costs(matrix, n) {
-				if s, _ := tune.GPU(rates).Predict(c, m, k, n); best == "" || s < least {
+				if s, _ := predict.GPU(rates).Predict(c, m, k, n); best == "" || s < least {
 					best, least = f.Name(), s
 				}
 			}

@@ -11,7 +11,7 @@ import (
 	"spc/backend"
 	"spc/backend/format"
 	"spc/backend/machine"
-	"spc/backend/tune"
+	"spc/backend/predict"
 )
 
 // fit finds the profile by which predictions are the least off: it changes one parameter after the other by some factor, as long as
@@ -139,7 +139,7 @@ func parameters(p *machine.Profile) (list []parameter) {
 // state is a profile on the way, and what nodes take besides, in seconds.
 type state struct {
 	profile *machine.Profile
-	model   tune.Analytic
+	model   predict.Analytic
 	besides map[beside]float64
 }
 
@@ -153,7 +153,7 @@ func (f *fit) state(values []float64) state {
 		}
 		p.set(s.profile, values[i])
 	}
-	s.model = tune.Of(s.profile)
+	s.model = predict.Of(s.profile)
 	return s
 }
 
@@ -299,7 +299,7 @@ func square(x float64) float64 { return x * x }
 // off is the factor by which a profile is off, in the geometric mean, for the form of each product that is the fastest.
 func (f *fit) off(p *machine.Profile) float64 {
 	s := f.state(f.values)
-	s.profile, s.model = p, tune.Of(p)
+	s.profile, s.model = p, predict.Of(p)
 	sum := 0.0
 	for _, a := range f.samples {
 		best := slices.MinFunc(a.forms, func(x, y formTime) int { return cmp.Compare(x.us, y.us) })

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"spc/backend/machine"
-	"spc/backend/tune"
+	"spc/backend/predict"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -31,7 +31,7 @@ func TestParseBytes(t *testing.T) {
 // made makes samples of which the machine that a profile describes would take these times.
 func made(t *testing.T, p *machine.Profile, seed uint64, count int) []*sample {
 	t.Helper()
-	truth := state{profile: p, model: tune.Of(p), besides: map[beside]float64{
+	truth := state{profile: p, model: predict.Of(p), besides: map[beside]float64{
 		{"MatMul", perNode}: 2e-6, {"Conv", perNode}: 3e-6, {"LSTM", perNode}: 3e-6, {"LSTM", perStep}: 1e-6, {"LSTM", perState}: 3e-9, {"GRU", perStep}: 1e-6,
 	}}
 	rng := rand.New(rand.NewPCG(seed, 1))

@@ -13,7 +13,7 @@ import (
 	"spc/backend/format"
 	"spc/backend/machine"
 	"spc/backend/measure"
-	"spc/backend/tune"
+	"spc/backend/predict"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -79,7 +79,7 @@ func problems(ctx context.Context, p *machine.Profile, seed uint64, number int, 
 		return nil, err
 	}
 	g := b.graph
-	layers, _, err := choose.Run(g.Clone(), format.Choices(p), tune.Of(p), choose.Options{})
+	layers, _, err := choose.Run(g.Clone(), format.Choices(p), predict.Of(p), choose.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (b *network) samples(took func(s *sample, f choose.Form) float64) (out []*s
 
 // infer finds the types of a graph as compilations do, and leaves its weights as they are.
 func infer(ctx context.Context, g *ir.Graph) error {
-	c := &passes.Context{Formats: format.Choices(machine.Default), Model: tune.Of(machine.Default), Choose: choose.Options{Format: choose.Dense}}
+	c := &passes.Context{Formats: format.Choices(machine.Default), Model: predict.Of(machine.Default), Choose: choose.Options{Format: choose.Dense}}
 	return passes.Run(ctx, c, g, passes.Options{})
 }
 

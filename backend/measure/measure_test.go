@@ -15,7 +15,7 @@ import (
 	"spc/backend"
 	"spc/backend/format"
 	"spc/backend/machine"
-	"spc/backend/tune"
+	"spc/backend/predict"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -70,7 +70,7 @@ func (f *fake) Close() error                   { f.open.Add(-1); return nil }
 func measurement(t *testing.T, took func(node, format string, n int) time.Duration) (*Measurement, *atomic.Int64) {
 	t.Helper()
 	plain := two(t)
-	layers, _, err := choose.Run(plain.Clone(), format.Choices(machine.Default), tune.Of(machine.Default), choose.Options{Sizes: map[string]choose.Sizes{"n": {From: 4, To: 64, Only: []int{4, 64}}}})
+	layers, _, err := choose.Run(plain.Clone(), format.Choices(machine.Default), predict.Of(machine.Default), choose.Options{Sizes: map[string]choose.Sizes{"n": {From: 4, To: 64, Only: []int{4, 64}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestProgramsAreJudgedInTurns(t *testing.T) {
 		return time.Millisecond / 2
 	})
 	sparse := m.Graph.Clone()
-	if _, _, err := choose.Run(sparse, format.Choices(machine.Default), tune.Of(machine.Default), choose.Options{Format: "ell"}); err != nil {
+	if _, _, err := choose.Run(sparse, format.Choices(machine.Default), predict.Of(machine.Default), choose.Options{Format: "ell"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

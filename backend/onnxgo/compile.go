@@ -8,7 +8,7 @@ import (
 	"spc/backend/cpu"
 	"spc/backend/format"
 	"spc/backend/machine"
-	"spc/backend/tune"
+	"spc/backend/predict"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -54,7 +54,7 @@ func (g *Graph) compile(inputs []*node, in []*tensor.Tensor) error {
 		Prune:   fit.Options{GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: sparsity}}, Allocate: prune.PerLayer},
 		Choose:  choose.Options{Format: "auto"},
 		Formats: format.Choices(machine.Default),
-		Model:   tune.Of(machine.Default),
+		Model:   predict.Of(machine.Default),
 	}
 	if err := passes.Run(context.Background(), c, b.graph, passes.Options{}); err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 	"spc/backend/cuda"
 	"spc/backend/cuda/driver"
 	"spc/backend/format"
-	"spc/backend/tune"
+	"spc/backend/predict"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -84,7 +84,7 @@ func product(t *testing.T, formats string) (plain, stored *ir.Graph) {
 }`, k, k, m, strings.Join(weight, ", "), m, strings.Join(bias, ", "), m, m))
 	stored = plain.Clone()
 	rates := backend.RatesOf("sm_80")
-	if _, _, err := choose.Run(stored, format.GPUChoices(rates, tensor.F16), tune.GPU(rates), choose.Options{Format: formats}); err != nil {
+	if _, _, err := choose.Run(stored, format.GPUChoices(rates, tensor.F16), predict.GPU(rates), choose.Options{Format: formats}); err != nil {
 		t.Fatal(err)
 	}
 	return plain, stored

@@ -28,7 +28,7 @@ var layers = [][]string{
 	{"lower"},
 	{"backend"},
 	{"backend/format"},
-	{"backend/cpu", "backend/ref", "backend/tune", "backend/measure", "backend/onnxgo", "backend/cuda"},
+	{"backend/cpu", "backend/ref", "backend/predict", "backend/measure", "backend/onnxgo", "backend/cuda"},
 	{"backend/gauge"},
 	{"internal/verify"},
 	{"."},

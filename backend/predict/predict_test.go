@@ -1,4 +1,4 @@
-package tune
+package predict
 
 import (
 	"math"

@@ -1,6 +1,6 @@
-// Package tune predicts the time of kernels. Its analytic model knows a peak and
+// Package predict predicts the time of kernels. Its analytic model knows a peak and
 // a bandwidth; formats say which share of the peak their kernels reach.
-package tune
+package predict
 
 import (
 	"cmp"
