@@ -404,6 +404,18 @@ func (g *Graph) Constants() []*Value {
 	return out
 }
 
+// ConstantBytes is what the constants that g and its subgraphs read take, as they are stored.
+func (g *Graph) ConstantBytes() (n int) {
+	for _, v := range g.Constants() {
+		if v.Store != nil {
+			n += v.Store.Bytes()
+			continue
+		}
+		n += v.Const.Len() * v.Const.DType().Size()
+	}
+	return n
+}
+
 // Inline replaces n by the nodes of sub, one of its subgraphs that has no
 // inputs: they move into n's graph, before n, and sub's outputs are read in the
 // place of n's. n is removed.

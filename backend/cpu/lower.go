@@ -297,9 +297,11 @@ func (b *binding) alias() (int, error) {
 			switch {
 			case o < 0:
 				continue
-			case i == 0 && bd.inplace >= 0 && !(bd.alone && b.twice(st.in, bd.inplace)) && b.takeOver(o, st.in[bd.inplace], st.plan.Index),
-				bd.from != nil && b.part(o, st.in[0], bd.from[i]):
+			case i == 0 && bd.inplace >= 0 && !(bd.alone && b.twice(st.in, bd.inplace)) && b.takeOver(o, st.in[bd.inplace], st.plan.Index):
 				count++
+			case bd.from != nil && b.part(o, st.in[0], bd.from[i]):
+				count++
+				st.spared += b.plan.Size(o)
 			}
 		}
 		if !st.main {
@@ -308,6 +310,7 @@ func (b *binding) alias() (int, error) {
 		for i, at := range bd.into {
 			if b.moveInto(st.in[i], st.out[0], at) {
 				count++
+				st.spared += b.plan.Size(st.in[i])
 			}
 		}
 	}

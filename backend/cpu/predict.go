@@ -39,6 +39,8 @@ type Rates struct {
 	Threads int // of the runs
 	// Products tells what is known of the product of a node's weight, by the names of both, of so many columns; it may be nil.
 	Products func(node, weight string, columns int) (p Product, known bool)
+
+	cold bool // the weights leave nothing of what runs are given in the caches
 }
 
 // Predict tells how the nodes of a graph and its subgraphs are computed for inputs of the types of in, which need no
@@ -48,6 +50,7 @@ func Predict(g *ir.Graph, in []*tensor.Tensor, o backend.Options, r Rates) (out 
 	if err != nil {
 		return nil, err
 	}
+	r.cold = g.ConstantBytes() > r.Profile.Next.Bytes
 	p := d.(*program)
 	defer func() { err = errors.Join(err, p.Close()) }()
 	s, err := p.specialise(in)
@@ -217,18 +220,22 @@ const (
 func (r *Rates) of(st *step) (seconds, dense float64) {
 	n := st.node
 	in := make([]ir.Type, len(n.Inputs))
-	elements, halves := 0.0, 0.0
-	count := func(t ir.Type) {
+	elements, halves, far := 0.0, 0.0, 0.0
+	count := func(t ir.Type) (bytes float64) {
 		shape, _ := t.Shape()
 		k, _ := tensor.Elems(shape)
 		if elements += float64(k); t.DType == tensor.F16 || t.DType == tensor.BF16 {
 			halves += float64(k)
 		}
+		return float64(k * t.DType.Size())
 	}
 	for i, v := range n.Inputs {
-		if v != nil {
-			in[i] = v.Type
-			count(v.Type)
+		if v == nil {
+			continue
+		}
+		in[i] = v.Type
+		if bytes := count(v.Type); r.cold && st.main && slices.Contains(n.Graph().Inputs, v) {
+			far += bytes
 		}
 	}
 	for _, t := range n.OutputTypes() {
@@ -248,12 +255,13 @@ func (r *Rates) of(st *step) (seconds, dense float64) {
 	if seconds, dense, ok := r.weights(n, rate); ok {
 		return seconds, dense
 	}
+	w.Bytes = max(0, w.Bytes-2*float64(st.spared))
 	work := w.FLOPs*rate.FLOP + w.Bytes*rate.Byte
 	if _, ok := n.Op.(ir.WeightOp); ok && rate.FLOP == 0 {
 		// Nobody knows the operator without a product that is predicted: it takes half of the peak.
 		work = 2*w.FLOPs + w.Bytes*r.Profile.Peak/r.Profile.Memory
 	}
-	seconds = rate.Start + work/r.Profile.Peak/speedup
+	seconds = rate.Start + (work/r.Profile.Peak+far*max(0, 1/r.Profile.Memory-rate.Byte/r.Profile.Peak))/speedup
 	return seconds, seconds
 }
 

@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"spc/backend"
@@ -94,7 +95,7 @@ func TestPredictTakesWhatIsKnownOfProducts(t *testing.T) {
 	// Four steps in each of two directions, of three states of two elements.
 	besides := 4 * 2 * (10 + 100*3*2.)
 	for threads, speedup := range map[int]float64{1: 1, 3: 2} {
-		list, err := Predict(g, graphtest.Inputs(g, 1), backend.Options{Threads: 1}, Rates{&on, threads, known})
+		list, err := Predict(g, graphtest.Inputs(g, 1), backend.Options{Threads: 1}, Rates{Profile: &on, Threads: threads, Products: known})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,6 +137,36 @@ func TestPredictByRatesOfOperators(t *testing.T) {
 	}
 	if slows[0] != slows[1] || !(slows[0] > 0) {
 		t.Errorf("the interpreter takes %v", slows)
+	}
+}
+
+// Parts that lie in their places are not copied: those of the whole, and what is made of them, but not what runs are given.
+func TestPredictLeavesOutWhatLiesInItsPlace(t *testing.T) {
+	on := *machine.Default
+	on.Peak, on.Threads, on.Memory, on.Nodes = 1e9, 1, 1e5, map[string]machine.NodeCost{"Relu": {}, "Concat": {Byte: 1e3}, "Split": {Byte: 1e3}}
+	for weight, far := range map[int]float64{100: 0, 5000: 1} { // bytes of weights, of which 4096 fit a cache
+		on.Next.Bytes = 4096
+		g := graphtest.Parse(t, fmt.Sprintf(`graph "g"(%%x: f32[2,500], %%in: f32[1,500]) {
+  %%w: f32[%d] = const {%s}
+  %%r: f32[2,500] = Relu "r" (%%x)
+  %%a: f32[1,500], %%b: f32[1,500] = Split "rows" (%%r) {axis = 0, num_outputs = 2}
+  %%c: f32[2,250], %%d: f32[2,250] = Split "columns" (%%r) {axis = 1, num_outputs = 2}
+  %%e: f32[1,500] = Relu "e" (%%a)
+  %%f: f32[1,500] = Relu "f" (%%b)
+  %%y: f32[3,500] = Concat "joined" (%%e, %%in, %%f) {axis = 0}
+  %%z: f32[%d] = Relu "z" (%%w)
+  return %%y, %%c, %%d, %%z }`, weight/4, strings.TrimSuffix(strings.Repeat("1.0, ", weight/4), ", "), weight/4))
+		list, err := Predict(g, graphtest.Inputs(g, 1), backend.Options{Threads: 1}, Rates{Profile: &on, Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// An element of what a run is given is read at the rate of memory where weights fill the caches.
+		want := map[string]float64{"rows": 0, "columns": 1e3 * 8000 / 1e9, "joined": 1e3*4000/1e9 + far*2000*(1/1e5-1e3/1e9)}
+		for _, p := range list {
+			if w, ok := want[p.Node.Name]; ok && math.Abs(p.Seconds-w) > 1e-9 {
+				t.Errorf("%s, weights of %d bytes: %v seconds, want %v", p.Node.Name, weight, p.Seconds, w)
+			}
+		}
 	}
 }
 

@@ -67,6 +67,7 @@ type step struct {
 	checked bool                     // inference has seen the shapes of its inputs
 	types   []ir.Type                // of the outputs, as far as they are known
 	dead    []int                    // heap values whose last use this is
+	spared  int                      // bytes that it would copy if they did not lie in their places
 	members []*step                  // of a cascade
 }
 

@@ -214,22 +214,10 @@ func (m *Measurement) build(ctx context.Context) error {
 			return err
 		}
 		v.prog, v.out = p, make([]*tensor.Tensor, len(g.Outputs))
-		m.warm = m.warm || weightBytes(g) <= m.Cache
+		m.warm = m.warm || g.ConstantBytes() <= m.Cache
 		m.variants = append(m.variants, v)
 	}
 	return nil
-}
-
-// weightBytes is what the constants of a graph take.
-func weightBytes(g *ir.Graph) (n int) {
-	for _, v := range g.Constants() {
-		if v.Store != nil {
-			n += v.Store.Bytes()
-			continue
-		}
-		n += v.Const.Len() * v.Const.DType().Size()
-	}
-	return n
 }
 
 // find finds the forms that may be measured, and what is known of others. It returns the most forms of a weight.

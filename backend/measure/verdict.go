@@ -41,7 +41,7 @@ func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.T
 			return nil, err
 		}
 		out[i] = make([]*tensor.Tensor, len(g.Outputs))
-		warm = warm || weightBytes(g) <= cache
+		warm = warm || g.ConstantBytes() <= cache
 	}
 	v = &Verdict{Ms: make([][]float64, len(graphs))}
 	var times [][][]float64 // milliseconds, by place, program and round
