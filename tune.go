@@ -174,15 +174,20 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	programs := []program{dense, measured, predicted}
-	if sameForms(measured.layers, predicted.layers) {
-		programs = programs[:2]
-		if sameForms(measured.layers, dense.layers) { // there is nothing to compare
-			t.told.Kept = "dense"
-			return t.finish(measured)
+	all := []program{dense, measured, predicted}
+	var programs []program // those that differ
+	for i, p := range all {
+		all[i].at = slices.IndexFunc(programs, func(q program) bool { return sameForms(p.layers, q.layers) })
+		if all[i].at < 0 {
+			all[i].at = len(programs)
+			programs = append(programs, p)
 		}
 	}
-	kept, err := t.judge(ctx, programs, timings.Problems())
+	if len(programs) == 1 { // there is nothing to compare
+		t.told.Kept = "dense"
+		return t.finish(measured)
+	}
+	kept, err := t.judge(ctx, all, programs, timings.Problems())
 	if err != nil {
 		return nil, err
 	}
@@ -199,8 +204,8 @@ func (t *tuning) step() {
 	}
 }
 
-// judge finds the program to keep.
-func (t *tuning) judge(ctx context.Context, programs []program, problems []string) (program, error) {
+// judge finds the program to keep, of those dense, by measurement and by prediction, among those of them that differ.
+func (t *tuning) judge(ctx context.Context, all, programs []program, problems []string) (program, error) {
 	graphs, layers := make([]*ir.Graph, len(programs)), make([][]Layer, len(programs))
 	for i, p := range programs {
 		graphs[i], layers[i] = p.graph, p.layers
@@ -215,7 +220,8 @@ func (t *tuning) judge(ctx context.Context, programs []program, problems []strin
 		t.keep(&measure.Record{Programs: []measure.Program{{Key: key, Verdict: *verdict}}})
 	}
 	for i := range verdict.Ms[0] {
-		at := TunedPlace{Shapes: map[string][]int{}, DenseMs: verdict.Ms[0][i], MeasuredMs: verdict.Ms[1][i], PredictedMs: verdict.Ms[len(programs)-1][i]}
+		ms := func(k int) float64 { return verdict.Ms[all[k].at][i] }
+		at := TunedPlace{Shapes: map[string][]int{}, DenseMs: ms(0), MeasuredMs: ms(1), PredictedMs: ms(2)}
 		for k, v := range t.graph.Inputs {
 			at.Shapes[v.Name] = t.places[i].Shapes[k]
 		}
@@ -315,6 +321,7 @@ type program struct {
 	name   string
 	graph  *ir.Graph
 	layers []Layer
+	at     int // in the list of programs that differ
 }
 
 // sameForms reports whether two choices are one.
@@ -389,7 +396,7 @@ func (t *tuning) choose(name string, times func(number int, f choose.Form, n int
 	g, c := t.plain.Clone(), t.context
 	c.Choose.Times, c.Choose.Format = times, wanted
 	err := passes.Choose(&c, g)
-	return program{name, g, c.Report.Layers}, err
+	return program{name: name, graph: g, layers: c.Report.Layers}, err
 }
 
 func (t *tuning) load(g *ir.Graph) (backend.Program, error) {
