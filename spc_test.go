@@ -531,6 +531,7 @@ func TestReportsThatWereTamperedWith(t *testing.T) {
 		"times of no point": {func(l *spc.Layer) { l.Points = nil }, "times for 0 numbers of columns"},
 		"no columns":        {func(l *spc.Layer) { l.Points[1].N = 0 }, "times for 0 columns"},
 		"a negative size":   {func(l *spc.Layer) { l.Cols = -5 }, "want none below 0"},
+		"no such point":     {func(l *spc.Layer) { l.Candidates[0].ScaledPoints = []int{len(l.Points)} }, "is scaled at"},
 		"a negative time":   {func(l *spc.Layer) { l.Candidates[0].PointsUs[0] = -1 }, "below 0"},
 	} {
 		f, err := spx.Read(file.Bytes())

@@ -480,7 +480,7 @@ func (t *Timings) Of(number int, f choose.Form, n int, predicted float64) choose
 	case at.n == n:
 		return choose.Timing{Us: at.us, Noise: at.noise}
 	}
-	return choose.Timing{Us: predicted * at.us / at.predicted, Noise: at.noise}
+	return choose.Timing{Us: predicted * at.us / at.predicted, Noise: at.noise, Scaled: true}
 }
 
 func median(v []float64) float64 { return quantile(v, 0.5) }

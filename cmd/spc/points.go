@@ -66,7 +66,7 @@ func predictedFor(l *spc.Layer) string {
 }
 
 // printPoints prints a layer's candidates with their times for each number of columns that was predicted, of those that were measured
-// as the measurement has them.
+// as the measurement has them, with ~ those that it did not measure.
 func printPoints(w io.Writer, l *spc.Layer) {
 	measured := slices.ContainsFunc(l.Candidates, func(c spc.Candidate) bool { return c.MeasuredUs > 0 })
 	header := []any{"", "format", "stored", "mean"}
@@ -92,10 +92,17 @@ func printPoints(w io.Writer, l *spc.Layer) {
 		case measured:
 			row = append(row, "predicted")
 		}
-		for _, us := range c.PointsUs {
-			row = append(row, fmt.Sprintf("%.4g", us))
+		for k, us := range c.PointsUs {
+			about := ""
+			if slices.Contains(c.ScaledPoints, k) {
+				about = "~"
+			}
+			row = append(row, about+fmt.Sprintf("%.4g", us))
 		}
 		t.AppendRow(append(row, c.Why))
 	}
 	t.Render()
+	if slices.ContainsFunc(l.Candidates, func(c spc.Candidate) bool { return len(c.ScaledPoints) > 0 }) {
+		fmt.Fprintln(w, "~ predicted, scaled as the nearest measured number of columns")
+	}
 }

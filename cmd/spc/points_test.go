@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
 
 	"spc"
+	"spc/passes/choose"
 )
 
 func TestFormatsForOpenSizes(t *testing.T) {
@@ -85,4 +87,24 @@ func TestWeightsInTwoForms(t *testing.T) {
 	}
 	fails(t, append(made, "--one-format", "--format", "ell"), "--format and --one-format exclude each other")
 	fails(t, append(made, "--format", "pair", "--target", "cuda"), `--format "pair": want auto or dense, ell, nm, block, csr`)
+}
+
+// Times that were not measured, but scaled, are marked.
+func TestScaledPointsAreMarked(t *testing.T) {
+	l := &spc.Layer{N: 64, Points: []choose.Point{{N: 1}, {N: 64}}, Candidates: []spc.Candidate{
+		{Format: "ell", MeasuredUs: 3, PointsUs: []float64{1.5, 6}, ScaledPoints: []int{1}}, {Format: "dense", MeasuredUs: 4, PointsUs: []float64{2, 8}},
+	}}
+	var out bytes.Buffer
+	printPoints(&out, l)
+	for want, times := range map[string]int{"~6": 1, "~": 2, "~ predicted, scaled as the nearest measured number of columns": 1} {
+		if got := strings.Count(out.String(), want); got != times {
+			t.Errorf("%q stands there %d times, want %d, in\n%s", want, got, times, &out)
+		}
+	}
+	l.Candidates[0].ScaledPoints = nil
+	out.Reset()
+	printPoints(&out, l)
+	if strings.Contains(out.String(), "~") {
+		t.Errorf("%s", &out)
+	}
 }

@@ -73,6 +73,8 @@ type Model interface {
 type Timing struct {
 	Us    float64
 	Noise float64 // the share by which that may be off
+	// Scaled says that it was measured for other columns, and is what is predicted for these, scaled alike.
+	Scaled bool
 }
 
 // Candidate is one way in which a weight could have been stored.
@@ -92,8 +94,11 @@ type Candidate struct {
 	// PointsUs are the times at the points of the layer, where it has some. Those above are then the geometric means,
 	// and what stands before them is of the last point.
 	PointsUs []float64 `json:"points_us,omitempty"`
-	Chosen   bool      `json:"chosen"`
-	Why      string    `json:"why"`
+	// ScaledPoints are those, from 0 on, at which a candidate that counts as measured was not: the prediction is scaled there as that at
+	// the nearest point that was has to be.
+	ScaledPoints []int  `json:"scaled_points,omitempty"`
+	Chosen       bool   `json:"chosen"`
+	Why          string `json:"why"`
 }
 
 // Form is a way to store a weight.
@@ -148,6 +153,9 @@ func (l *Layer) Check() error {
 		}
 		if least := slices.Min(append([]float64{c.PredictedUs, c.MeasuredUs, c.Noise, c.Work, c.Efficiency}, c.PointsUs...)); least < 0 || c.StoredBytes < 0 {
 			return fmt.Errorf("%v has numbers below 0", c.form())
+		}
+		if slices.ContainsFunc(c.ScaledPoints, func(k int) bool { return k < 0 || k >= len(l.Points) }) {
+			return fmt.Errorf("%v is scaled at %v of %d numbers of columns", c.form(), c.ScaledPoints, len(l.Points))
 		}
 	}
 	return nil
@@ -443,7 +451,7 @@ func (c *chooser) predict(cost Cost, u use, f Form, n int) (predicted float64, m
 	predicted = digits(sec * 1e6)
 	if c.Times != nil {
 		measured = c.Times(u.number, f, n, predicted)
-		measured = Timing{digits(measured.Us), digits(measured.Noise)}
+		measured.Us, measured.Noise = digits(measured.Us), digits(measured.Noise)
 	}
 	return predicted, measured, peak
 }
@@ -457,6 +465,9 @@ func (c *Candidate) overPoints(measured []Timing) {
 	for i, t := range measured {
 		c.PointsUs[i] = t.Us
 		c.Noise = max(c.Noise, t.Noise)
+		if t.Scaled {
+			c.ScaledPoints = append(c.ScaledPoints, i)
+		}
 	}
 	c.MeasuredUs = geometric(c.PointsUs)
 }
@@ -563,6 +574,13 @@ func (c *Candidate) in(others []Candidate) int {
 	return slices.IndexFunc(others, func(o Candidate) bool { return o.Format == c.Format && o.Config == c.Config })
 }
 
+// scaled adds points to those that are scaled.
+func (c *Candidate) scaled(points []int) {
+	all := slices.Concat(c.ScaledPoints, points)
+	slices.Sort(all)
+	c.ScaledPoints = slices.Compact(all)
+}
+
 // add adds to c what the same way to store the weight takes in other nodes, and reports whether it is there in all.
 func (c *Candidate) add(others []use) bool {
 	c.PointsUs = slices.Clone(c.PointsUs)
@@ -581,11 +599,14 @@ func (c *Candidate) add(others []use) bool {
 		for i, t := range o.PointsUs {
 			c.PointsUs[i] += t
 		}
+		c.scaled(o.ScaledPoints)
 	}
 	if c.PointsUs != nil {
 		c.PredictedUs = geometric(c.PointsUs)
 		if c.MeasuredUs > 0 {
 			c.MeasuredUs = c.PredictedUs
+		} else {
+			c.ScaledPoints = nil
 		}
 	}
 	c.Efficiency = digits(1e6 * c.Work / (c.Peak * c.PredictedUs))

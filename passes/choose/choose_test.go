@@ -174,18 +174,18 @@ func TestMeasurementsCountMoreThanPredictions(t *testing.T) {
 		why    map[Form]string // of some candidates
 	}{
 		"dense is faster": {
-			map[Form]Timing{{Dense, ""}: {us, 0}, {"rows", "fast"}: {2 * us, 0.02}}, Dense, "", "would take 2.00x the time",
+			map[Form]Timing{{Dense, ""}: {Us: us, Noise: 0}, {"rows", "fast"}: {Us: 2 * us, Noise: 0.02}}, Dense, "", "would take 2.00x the time",
 			map[Form]string{{"rows", "slow"}: "not measured: predicted 0.41x the time that dense was", {"rows", "fast"}: "2.00x the time"},
 		},
 		"another is faster": {
-			map[Form]Timing{{Dense, ""}: {us, 0}, {"rows", "fast"}: {us, 0.02}, {"padded", "2x2"}: {us / 2, 0.02}}, "padded", "2x2", "measured 2.0x faster than dense",
+			map[Form]Timing{{Dense, ""}: {Us: us, Noise: 0}, {"rows", "fast"}: {Us: us, Noise: 0.02}, {"padded", "2x2"}: {Us: us / 2, Noise: 0.02}}, "padded", "2x2", "measured 2.0x faster than dense",
 			map[Form]string{{"rows", "slow"}: "not measured", {"rows", "fast"}: "2.00x the time"},
 		},
 		"within the noise": {
-			map[Form]Timing{{Dense, ""}: {us, 0}, {"rows", "fast"}: {2.85, 0.06}}, Dense, "", "0.95x the time of dense at 90% zeros, which may be off by 6%",
+			map[Form]Timing{{Dense, ""}: {Us: us, Noise: 0}, {"rows", "fast"}: {Us: 2.85, Noise: 0.06}}, Dense, "", "0.95x the time of dense at 90% zeros, which may be off by 6%",
 			map[Form]string{{"rows", "fast"}: "0.95x the time, which may be off by 6%"},
 		},
-		"beyond the noise": {map[Form]Timing{{Dense, ""}: {us, 0}, {"rows", "fast"}: {2.85, 0.04}}, "rows", "fast", "measured 1.1x faster than dense", nil},
+		"beyond the noise": {map[Form]Timing{{Dense, ""}: {Us: us, Noise: 0}, {"rows", "fast"}: {Us: 2.85, Noise: 0.04}}, "rows", "fast", "measured 1.1x faster than dense", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := run(t, graph(t, weight(40, 30, 0.1)), Options{Times: func(number int, f Form, n int, predicted float64) Timing {
@@ -199,7 +199,7 @@ func TestMeasurementsCountMoreThanPredictions(t *testing.T) {
 			}
 			for i := range l.Candidates {
 				a := &l.Candidates[i]
-				if got := (Timing{a.MeasuredUs, a.Noise}); got != c.times[a.form()] {
+				if got := (Timing{Us: a.MeasuredUs, Noise: a.Noise}); got != c.times[a.form()] {
 					t.Errorf("%v has %v, want %v", a.form(), got, c.times[a.form()])
 				}
 				if !strings.Contains(a.Why, c.why[a.form()]) {

@@ -250,15 +250,22 @@ func (p *Pair) candidate(l *Layer) Candidate {
 	c := *find(p.For(l.N))
 	c.Format, c.Config, c.Kernel = PairFormat, p.String(), first.Kernel+", "+second.Kernel
 	c.StoredBytes, c.PointsUs = first.StoredBytes+second.StoredBytes, slices.Clone(first.PointsUs)
+	c.ScaledPoints = nil
 	for i, at := range l.Points {
+		of := first
 		if p.second(at.N) {
-			c.PointsUs[i] = second.PointsUs[i]
+			of = second
+		}
+		if c.PointsUs[i] = of.PointsUs[i]; slices.Contains(of.ScaledPoints, i) {
+			c.ScaledPoints = append(c.ScaledPoints, i)
 		}
 	}
 	mean := geometric(c.PointsUs)
 	c.PredictedUs, c.MeasuredUs, c.Noise = mean, 0, max(first.Noise, second.Noise)
 	if first.MeasuredUs > 0 && second.MeasuredUs > 0 { // which the points are then of
 		c.PredictedUs, c.MeasuredUs = min(first.PredictedUs, second.PredictedUs), mean
+	} else {
+		c.ScaledPoints = nil
 	}
 	return c
 }

@@ -460,9 +460,9 @@ func TestTwoFormsByMeasurement(t *testing.T) {
 		case f.Format == Dense:
 			return Timing{Us: float64(n)}
 		case f.Format == "few" && n < 100, f.Format == "many" && n >= 100:
-			return Timing{Us: float64(n) / 3, Noise: 0.03}
+			return Timing{Us: float64(n) / 3, Noise: 0.03, Scaled: n == 4 || n == 1024}
 		case f.Format == "few" || f.Format == "many":
-			return Timing{Us: 2 * float64(n), Noise: 0.01}
+			return Timing{Us: 2 * float64(n), Noise: 0.01, Scaled: n == 1}
 		}
 		return Timing{}
 	}
@@ -477,6 +477,9 @@ func TestTwoFormsByMeasurement(t *testing.T) {
 	for _, c := range l.Candidates {
 		if (c.MeasuredUs > 0) != (c.Format != "other") || c.Format == PairFormat && c.Noise != 0.03 {
 			t.Errorf("%s: measured %v us, noise %v", c.Format, c.MeasuredUs, c.Noise)
+		}
+		if want := map[string][]int{"few": {1}, "many": {0, 5}, PairFormat: {1, 5}}[c.Format]; !slices.Equal(c.ScaledPoints, want) {
+			t.Errorf("%s is scaled at points %v, want %v", c.Format, c.ScaledPoints, want)
 		}
 	}
 	if l := layer(t, open(t, of("T")), Options{Times: times, OneFormat: true}, formats...); l.Format != Dense || !strings.Contains(l.Reason, "would take") {
