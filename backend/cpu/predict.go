@@ -323,5 +323,5 @@ func (t *nodeTime) of(r *Rates, rate machine.NodeCost) float64 {
 	if t.threads > 0 {
 		return t.whole * r.Profile.Speedup(t.threads) / speedup
 	}
-	return rate.Start + rate.Products()*t.parts/speedup
+	return rate.Start + t.parts/speedup
 }

@@ -83,7 +83,7 @@ func TestPredictTakesWhatIsKnownOfProducts(t *testing.T) {
 }`)
 	on := *machine.Default
 	on.Threads, on.Peak, on.Memory = 0.5, 1e3, 1e3
-	on.Nodes = map[string]machine.NodeCost{"MatMul": {Start: 0.25, Product: 4}, "LSTM": {Start: 0.5, Step: 10, State: 100}}
+	on.Nodes = map[string]machine.NodeCost{"MatMul": {Start: 0.25}, "LSTM": {Start: 0.5, Step: 10, State: 100}}
 	predicted := func(chosen, dense float64) Product { return Product{Time{chosen, 0}, Time{dense, 0}} }
 	whole := Product{Time{12, 3}, Time{18, 3}}
 	known := func(node, weight string, columns int) (Product, bool) {
@@ -102,7 +102,7 @@ func TestPredictTakesWhatIsKnownOfProducts(t *testing.T) {
 		work := g.Nodes[len(g.Nodes)-1].Op.Work([]ir.Type{g.Inputs[0].Type, g.Nodes[1].Inputs[1].Type, g.Nodes[1].Inputs[2].Type}, []ir.Type{g.Nodes[1].Outputs[0].Type})
 		unknown := 0.5 + (2*work.FLOPs+work.Bytes)/1e3/speedup
 		want := map[string][2]float64{
-			"product": {0.25 + 4*2/speedup, 0.25 + 4*3/speedup}, "lstm": {0.5 + (5+4*11+besides)/speedup, 0.5 + (7+4*13+besides)/speedup},
+			"product": {0.25 + 2/speedup, 0.25 + 3/speedup}, "lstm": {0.5 + (5+4*11+besides)/speedup, 0.5 + (7+4*13+besides)/speedup},
 			"half": {unknown, unknown}, "tuned": {12 * 2 / speedup, 18 * 2 / speedup},
 		}
 		for _, p := range list {

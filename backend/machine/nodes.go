@@ -8,17 +8,6 @@ type NodeCost struct {
 	State float64 `json:"state,omitempty"` // seconds of an element of its states, in each step
 	FLOP  float64 `json:"flop,omitempty"`  // operations at the peak for a floating-point operation
 	Byte  float64 `json:"byte,omitempty"`  // operations at the peak for a byte that is read or written
-	// Product is what products of weights take in networks, as a multiple of what is predicted for them alone; 0 is 1. Behind other nodes
-	// they find less in the caches.
-	Product float64 `json:"product,omitempty"`
-}
-
-// Products is Product where it is known, else 1.
-func (n NodeCost) Products() float64 {
-	if n.Product == 0 {
-		return 1
-	}
-	return n.Product
 }
 
 // Others is the name of the operators that a profile does not name.

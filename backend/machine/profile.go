@@ -180,7 +180,7 @@ func (p *Profile) Check() error {
 	for kind, n := range p.Nodes {
 		at := "nodes." + kind + "."
 		list = append(list, number{at + "start", n.Start, false}, number{at + "step", n.Step, false}, number{at + "state", n.State, false},
-			number{at + "flop", n.FLOP, false}, number{at + "byte", n.Byte, false}, number{at + "product", n.Product, false})
+			number{at + "flop", n.FLOP, false}, number{at + "byte", n.Byte, false})
 	}
 	for _, n := range list {
 		switch {

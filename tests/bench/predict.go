@@ -156,11 +156,10 @@ func (p *Predicted) measure(ctx context.Context, m *spc.Model, s *source) error 
 	return nil
 }
 
-// FitNodes fits what nodes without predicted products take, as a profile has it, to runs on one thread, how much longer products take than
-// is predicted for them alone, and how much further threads add. Each
+// FitNodes fits what nodes without predicted products take, as a profile has it, to runs on one thread, and how much further threads add. Each
 // node counts as much as its share of its model's time. What nodes with products take besides stays.
 func FitNodes(p *machine.Profile, all []Predicted) {
-	kinds, products := map[string][]nodeSample{}, map[string][]weighted{}
+	kinds := map[string][]nodeSample{}
 	alone := map[string]float64{}
 	for _, x := range all {
 		if x.Error != "" || x.Threads != 1 {
@@ -168,10 +167,6 @@ func FitNodes(p *machine.Profile, all []Predicted) {
 		}
 		alone[x.key()] = x.Ms
 		for _, n := range x.nodes {
-			if n.Predicted > 0 && n.Time > 0 && p.Node(n.Op).Step == 0 {
-				over := (n.Time.Seconds() - p.Node(n.Op).Start) / n.Predicted.Seconds()
-				products[n.Op] = append(products[n.Op], weighted{over, n.Time.Seconds() / (1e-3 * x.Ms)})
-			}
 			if n.Predicted > 0 || !n.Sized || n.Time <= 0 || n.Bytes < fewBytes || slices.Contains(x.interpreted, n.Node) {
 				continue
 			}
@@ -198,16 +193,6 @@ func FitNodes(p *machine.Profile, all []Predicted) {
 		}
 		fitted[kind] = n
 	}
-	for kind, list := range products {
-		if len(list) >= manyProducts {
-			n := p.Node(kind)
-			if f, ok := fitted[kind]; ok {
-				n = f
-			}
-			n.Product = digits(middle(list))
-			fitted[kind] = n
-		}
-	}
 	p.Nodes = fitted
 	var gains []float64
 	for _, x := range all {
@@ -218,27 +203,6 @@ func FitNodes(p *machine.Profile, all []Predicted) {
 	if len(gains) > 0 {
 		p.Threads = digits(max(machine.LeastThreads, Median(gains)))
 	}
-}
-
-// manyProducts is how many products have to be known of an operator to tell what they take in networks.
-const manyProducts = 20
-
-// weighted is a value that counts as much as its weight.
-type weighted struct{ value, weight float64 }
-
-// middle is the weighted median.
-func middle(list []weighted) float64 {
-	slices.SortFunc(list, func(a, b weighted) int { return cmp.Compare(a.value, b.value) })
-	half := 0.0
-	for _, x := range list {
-		half += x.weight / 2
-	}
-	for _, x := range list {
-		if half -= x.weight; half <= 0 {
-			return x.value
-		}
-	}
-	return list[len(list)-1].value
 }
 
 // key tells models and their sparsities apart.

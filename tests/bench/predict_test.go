@@ -62,32 +62,6 @@ func TestFitNodes(t *testing.T) {
 	}
 }
 
-// Products count by their share of the time, those of recurrent operators and of few nodes not at all.
-func TestFitOfProductsInNetworks(t *testing.T) {
-	ms := func(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
-	var nodes []spc.NodeTime
-	for i := range manyProducts {
-		over := 1.25
-		if i%3 == 0 { // more of them, but short ones
-			over = 9
-		}
-		nodes = append(nodes, spc.NodeTime{Node: fmt.Sprint("c", i), Op: "Conv", Time: ms(1 + over*10/over), Predicted: ms(10 / over)},
-			spc.NodeTime{Node: fmt.Sprint("l", i), Op: "LSTM", Time: ms(10), Predicted: ms(1)})
-		if i%3 == 0 {
-			nodes[len(nodes)-2].Time, nodes[len(nodes)-2].Predicted = ms(1+0.9), ms(0.1)
-		}
-		if i > 0 {
-			nodes = append(nodes, spc.NodeTime{Node: fmt.Sprint("m", i), Op: "MatMul", Time: ms(10), Predicted: ms(1)})
-		}
-	}
-	p := machine.Profile{Peak: 1e9, Nodes: map[string]machine.NodeCost{"LSTM": {Step: 8}, "Conv": {Start: 1e-3, FLOP: 2}, "MatMul": {}}}
-	FitNodes(&p, []Predicted{{Name: "m", Threads: 1, Ms: 500, nodes: nodes}})
-	want := map[string]machine.NodeCost{"LSTM": {Step: 8}, "Conv": {Start: 1e-3, FLOP: 2, Product: 1.25}, "MatMul": {}}
-	if !maps.Equal(p.Nodes, want) {
-		t.Errorf("%+v, want %+v", p.Nodes, want)
-	}
-}
-
 func TestPredictedIsPrinted(t *testing.T) {
 	r := Results{Predicted: []Predicted{
 		{Name: "near", Threads: 1, PredictedMs: 1.1, Ms: 1}, {Name: "far", Threads: 1, PredictedMs: 1.5, Ms: 1}, {Name: "small", Threads: 1, PredictedMs: 1, Ms: 0.1},
