@@ -149,8 +149,8 @@ bench-ort: build out/ort/node_modules ## every row of tests/bench against ONNX R
 	$(GO) run ./tests/bench/cmd ort --save tests/bench/results
 	$(GO) run ./tests/bench/cmd docs
 
-bench-sparse: ## pruned models against their own dense compile, into tests/bench/results; with ZOO=1 members of the zoo in out/zoo
-	$(GO) run ./tests/bench/cmd sparse --save tests/bench/results $(if $(ZOO),--zoo --models out/zoo)
+bench-sparse: ## pruned models against their own dense compile, into tests/bench/results; with ZOO=1 members of the zoo in out/zoo, with ARGS='--profile native --resume' others of its flags
+	$(GO) run ./tests/bench/cmd sparse --save tests/bench/results $(if $(ZOO),--zoo --models out/zoo) $(ARGS)
 
 regret: ## how much longer the formats that are chosen take than the best, over 500 random problems, by prediction and tuned, into tests/bench/results
 	$(GO) run ./tests/bench/cmd regret --save tests/bench/results
