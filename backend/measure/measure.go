@@ -132,7 +132,7 @@ func (p *Place) elements() (n int) {
 const manyRounds = 10
 
 // most is how many forms of a weight are measured beside dense.
-func (m *Measurement) most(ctx context.Context, dense backend.Program, outputs int) (int, error) {
+func (m *Measurement) most(ctx context.Context, dense *variant) (int, error) {
 	if m.Most > 0 || len(m.Places) == 0 {
 		return m.Most, nil
 	}
@@ -140,7 +140,7 @@ func (m *Measurement) most(ctx context.Context, dense backend.Program, outputs i
 	last, all := &m.Places[len(m.Places)-1], 0
 	for range 2 { // the first run makes it ready
 		start := time.Now()
-		if err := dense.Run(ctx, last.In, make([]*tensor.Tensor, outputs)); err != nil {
+		if err := dense.prog.Run(ctx, last.In, dense.out); err != nil {
 			return 0, err
 		}
 		took = time.Since(start)
@@ -165,23 +165,10 @@ func (m *Measurement) build(ctx context.Context) error {
 	}
 	m.known = &Timings{problems: m.problems, samples: map[key][]sample{}}
 	m.forms = map[*ir.Value][]choose.Candidate{}
-	if most := m.find(uses); most == 0 {
+	if m.find(uses); len(m.forms) == 0 {
 		return nil
 	}
-	dense, err := m.Load(m.Graph.Clone())
-	if err != nil {
-		return err
-	}
-	forms, err := m.most(ctx, dense, len(m.Graph.Outputs))
-	if err = errors.Join(err, dense.Close()); err != nil {
-		return err
-	}
-	most := 0
-	for v, list := range m.forms {
-		m.forms[v] = list[:min(len(list), 1+forms)]
-		most = max(most, len(m.forms[v]))
-	}
-	for k := range most {
+	for k, most := 0, 1; k < most; k++ {
 		v := &variant{}
 		g := m.Graph.Clone()
 		done := map[*ir.Value]bool{}
@@ -216,12 +203,23 @@ func (m *Measurement) build(ctx context.Context) error {
 		v.prog, v.out = p, make([]*tensor.Tensor, len(g.Outputs))
 		m.warm = m.warm || g.ConstantBytes() <= m.Cache
 		m.variants = append(m.variants, v)
+		if k > 0 {
+			continue
+		}
+		forms, err := m.most(ctx, v)
+		if err != nil {
+			return err
+		}
+		for w, list := range m.forms {
+			m.forms[w] = list[:min(len(list), 1+forms)]
+			most = max(most, len(m.forms[w]))
+		}
 	}
 	return nil
 }
 
-// find finds the forms that may be measured, and what is known of others. It returns the most forms of a weight.
-func (m *Measurement) find(uses []ir.WeightUse) (most int) {
+// find finds the forms that may be measured, and what is known of others.
+func (m *Measurement) find(uses []ir.WeightUse) {
 	main := map[string]bool{} // nodes that are timed
 	for _, n := range m.Graph.Nodes {
 		main[n.Name] = true
@@ -240,10 +238,8 @@ func (m *Measurement) find(uses []ir.WeightUse) (most int) {
 		}
 		if _, met := m.forms[u.Value]; !met {
 			m.forms[u.Value] = forms
-			most = max(most, len(forms))
 		}
 	}
-	return most
 }
 
 // recall takes what is known of a use of a weight. It reports whether that suffices: for each form that is always measured and half of the
