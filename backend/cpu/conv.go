@@ -81,7 +81,10 @@ func (g *convGeometry) plain(kernels []backend.FloatKernel, ep epilogue, threads
 	}
 	kernels = l.place(kernels)
 	if g.groups > 1 && g.images*g.groups >= 2*threads {
-		return g.bindGroups(kernels, ep, l)
+		return g.bindBands(kernels, ep, l)
+	}
+	if q := l.inBands(threads); q != nil {
+		return g.bindBands(kernels, ep, q)
 	}
 	return g.bind(kernels, ep, l)
 }

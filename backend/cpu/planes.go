@@ -17,11 +17,12 @@ type planes struct {
 	h, w       op.Span // of rows and columns; one row where there is one dimension
 	inH, inW   int
 	outH, outW int
-	phases     []phase // those that taps read
-	copies     []copies
-	rows, cols int   // of a phase
-	channel    int   // elements of a channel
-	offset     []int // by row of X within a group
+	phases     []phase  // those that taps read
+	bands      int      // into which images are divided, each of outH rows of the output, but the last
+	copies     []copies // by band and phase
+	rows, cols int      // of a phase
+	channel    int      // elements of a channel
+	offset     []int    // by row of X within a group
 	taps       []tap
 	strip      *strip // of a kernel that reads the rows of planes, nil for panels [K][64]
 }
@@ -68,7 +69,7 @@ func newPlanes(g *convGeometry, asTheyAre bool) *planes {
 	if p.direct && g.taps == 1 {
 		p.inW, p.outW, p.inH, p.outH = g.inPlane, g.outPlane, 1, 1
 	}
-	p.rows = p.outH + (p.h.Kernel-1)*p.h.Dilation/p.h.Stride
+	p.rows = p.outH + p.reach()
 	p.cols = p.outW + (p.w.Kernel-1)*p.w.Dilation/p.w.Stride
 	if p.direct {
 		p.rows, p.cols = p.inH, p.inW
@@ -80,24 +81,43 @@ func newPlanes(g *convGeometry, asTheyAre bool) *planes {
 			p.taps = append(p.taps, tap{at, y/p.h.Stride*p.cols + x/p.w.Stride})
 		}
 	}
-	p.channel = len(p.phases) * p.rows * p.cols
-	for _, f := range p.phases {
-		top, end := inside(p.h, f.y, p.rows, p.inH)
-		left, right := inside(p.w, f.x, p.cols, p.inW)
-		c := copies{top: top, end: end, left: left, width: right - left}
-		if c.top >= c.end || c.width <= 0 {
-			c = copies{}
-		} else {
-			c.at = (top*p.h.Stride+f.y-p.h.Begin)*p.inW + left*p.w.Stride + f.x - p.w.Begin
-		}
-		p.copies = append(p.copies, c)
-	}
+	p.cut(1)
 	for c := range g.channels {
 		for _, t := range p.taps {
 			p.offset = append(p.offset, c*p.channel+t.phase*p.rows*p.cols+t.shift)
 		}
 	}
 	return p
+}
+
+// reach is how many rows of a phase, beside its own, a row of the output depends on.
+func (p *planes) reach() int { return (p.h.Kernel - 1) * p.h.Dilation / p.h.Stride }
+
+// cut says how the phases of each band are laid out.
+func (p *planes) cut(bands int) {
+	p.bands, p.channel, p.copies = bands, len(p.phases)*p.rows*p.cols, nil
+	for band := range bands {
+		for _, f := range p.phases {
+			first := f.y + band*p.outH*p.h.Stride
+			top, end := inside(p.h, first, p.rows, p.inH)
+			left, right := inside(p.w, f.x, p.cols, p.inW)
+			c := copies{top: top, end: end, left: left, width: right - left}
+			if c.top >= c.end || c.width <= 0 {
+				c = copies{}
+			} else {
+				c.at = (top*p.h.Stride+first-p.h.Begin)*p.inW + left*p.w.Stride + f.x - p.w.Begin
+			}
+			p.copies = append(p.copies, c)
+		}
+	}
+}
+
+// banded is p for bands of so many rows of the output. Kernels of strips are those of whole images.
+func (p *planes) banded(rows int) *planes {
+	q := *p
+	q.outH, q.rows, q.offset = rows, rows+p.reach(), nil
+	q.cut((p.outH + rows - 1) / rows)
+	return &q
 }
 
 // stripFloats is the size of a strip that stays in the level 1 cache.
@@ -186,6 +206,15 @@ func (p *planes) columns(images int) (n, apart int) {
 	return (p.outH-1)*p.cols + p.outW, images
 }
 
+// bandColumns is the number of columns of a band of one image.
+func (p *planes) bandColumns(band int) int {
+	if p.bands == 1 {
+		n, _ := p.columns(1)
+		return n
+	}
+	return (min(p.outH, p.g.out[len(p.g.out)-2]-band*p.outH)-1)*p.cols + p.outW
+}
+
 func (p *planes) pixels(col, n int) pixelRun {
 	if p.strip == nil {
 		return p.g.pixels(col, n)
@@ -234,7 +263,7 @@ func (p *planes) prepare(x *exec) (func(xs []float32, img, n int), func(worker, 
 	g := p.g
 	var in, src []float32
 	first, channels := 0, g.groups*g.channels
-	layOut := func(_, i int) { p.layOut(src[i*p.channel:][:p.channel], in, first+i/channels, i%channels) }
+	layOut := func(_, i int) { p.layOut(src[i*p.channel:][:p.channel], in, first+i/channels, i%channels, 0) }
 	images := func(xs []float32, img, n int) {
 		if p.direct {
 			src = xs[g.plane(img, 0):]
@@ -279,15 +308,15 @@ func (p *planes) loads(threads int) (begin func(worker, col, n int), load func(w
 	}
 }
 
-// layOut writes a plane of the input as its phases.
-func (p *planes) layOut(dst, xs []float32, img, channel int) {
+// layOut writes a band of a plane of the input as its phases.
+func (p *planes) layOut(dst, xs []float32, img, channel, band int) {
 	at := p.g.plane(img, channel)
 	if at < 0 {
 		clear(dst)
 		return
 	}
 	src := xs[at:][:p.g.inPlane]
-	for _, c := range p.copies {
+	for _, c := range p.copies[band*len(p.phases):][:len(p.phases)] {
 		clear(dst[:c.top*p.cols])
 		vec.PadRows(dst[c.top*p.cols:], c.end-c.top, c.left, c.width, p.cols-c.left-c.width, src[c.at:], p.h.Stride*p.inW, p.w.Stride)
 		clear(dst[c.end*p.cols : p.rows*p.cols])
