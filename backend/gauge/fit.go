@@ -127,6 +127,8 @@ func parameters(p *machine.Profile) (list []parameter) {
 	add("images.lay", p.Images.Lay, 0, func(p *machine.Profile, v float64) { p.Images.Lay = v })
 	add("images.plane", p.Images.Plane, 0, func(p *machine.Profile, v float64) { p.Images.Plane = v })
 	add("images.turn", p.Images.Turn, 0, func(p *machine.Profile, v float64) { p.Images.Turn = v })
+	add("images.spill", p.Images.Spill, 0, func(p *machine.Profile, v float64) { p.Images.Spill = v })
+	add("images.held", p.Images.Held, 0, func(p *machine.Profile, v float64) { p.Images.Held = v })
 	add("winograd.word", p.Winograd.Word, 0, func(p *machine.Profile, v float64) { p.Winograd.Word = v })
 	add("winograd.start", p.Winograd.Start, 0, func(p *machine.Profile, v float64) { p.Winograd.Start = v })
 	add("winograd.point", p.Winograd.Point, 0, func(p *machine.Profile, v float64) { p.Winograd.Point = v })

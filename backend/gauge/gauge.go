@@ -221,7 +221,7 @@ func begun(plain *machine.Profile) *machine.Profile {
 	p := clone(plain)
 	i := &p.Images
 	i.Row, i.Tap, i.Lay, i.Turn = cmp.Or(i.Row, i.Patch/2), cmp.Or(i.Tap, i.Patch), cmp.Or(i.Lay, i.Patch), cmp.Or(i.Turn, i.Patch/2)
-	i.Plane = cmp.Or(i.Plane, 5000)
+	i.Plane, i.Spill, i.Held = cmp.Or(i.Plane, 5000), cmp.Or(i.Spill, 40), cmp.Or(i.Held, 4*float64(i.Near))
 	p.Cold = cmp.Or(p.Cold, (p.Next.Bandwidth+p.Memory)/2)
 	return p
 }

@@ -58,8 +58,9 @@ type formTime struct {
 	weight  float64 // in fitting
 }
 
-// The multiply-adds of a dense product: with fewer other things take the time, with more fewer products are measured.
-const least, most = 2e5, 60e6
+// The multiply-adds of a dense product: with fewer other things take the time, with more fewer products are measured. Those of
+// large images may have more: they are what does not fit caches.
+const least, most, mostLarge = 2e5, 60e6, 400e6
 
 // drawn is the number-th network of products that a seed draws.
 func drawn(ctx context.Context, seed uint64, number int) (*network, error) {
@@ -208,19 +209,25 @@ func (b *network) draw(lo, hi, step int) int {
 // pick draws one of some numbers.
 func (b *network) pick(list ...int) int { return list[b.rng.IntN(len(list))] }
 
-// add adds a product.
+// add adds a product. Networks of large images have no others, which would find their weights and inputs driven out of caches.
 func (b *network) add(name string) error {
+	for b.number%7 == 6 {
+		v := conv{m: b.draw(8, 128, 8), c: b.draw(8, 128, 8), kernel: b.pick(1, 3, 3), size: b.draw(64, 288, 1), stride: b.pick(1, 1, 1, 2), dilation: 1, images: 1}
+		if fits(v.products(), mostLarge) {
+			return b.conv(name, v)
+		}
+	}
 	for {
 		if b.rng.IntN(6) == 0 {
 			gates, hidden, k, steps, batch := b.pick(3, 4), b.draw(32, 512, 8), b.draw(32, 512, 8), b.draw(2, 32, 1), b.draw(1, 16, 1)
-			if fits(gates * hidden * (hidden + k) * steps * batch) {
+			if fits(gates*hidden*(hidden+k)*steps*batch, most) {
 				return b.recurrence(name, gates, hidden, k, steps, batch)
 			}
 			continue
 		}
 		m, k := b.draw(16, 2048, 8), b.draw(16, 2048, 8)
 		if b.rng.IntN(2) == 0 {
-			if n := b.draw(1, b.pick(8, 2048, 2048), 1); fits(m * k * n) {
+			if n := b.draw(1, b.pick(8, 2048, 2048), 1); fits(m*k*n, most) {
 				return b.tokens(name, m, k, n)
 			}
 			continue
@@ -229,15 +236,16 @@ func (b *network) add(name string) error {
 			m: b.draw(8, 512, 8), c: b.draw(8, 512, 8), kernel: b.pick(1, 1, 3, 3, 5), size: b.draw(3, 64, 1),
 			stride: b.pick(1, 1, 1, 2), dilation: b.pick(1, 1, 1, 2), images: b.pick(1, 1, 1, 4),
 		}
-		out := (v.size-1)/v.stride + 1
-		if fits(v.images * v.m * v.c * v.kernel * v.kernel * out * out) {
+		if fits(v.products(), most) {
 			return b.conv(name, v)
 		}
 	}
 }
 
-// fits reports whether a product of so many multiply-adds is measured.
-func fits(products int) bool { return float64(products) >= least && float64(products) <= most }
+// fits reports whether a product of so many multiply-adds, at most most, is measured.
+func fits(products int, most float64) bool {
+	return float64(products) >= least && float64(products) <= most
+}
 
 // tokens adds X[1,N,K] W^T.
 func (b *network) tokens(name string, m, k, n int) error {
@@ -254,6 +262,12 @@ func (b *network) tokens(name string, m, k, n int) error {
 
 // conv is a convolution of square images, padded so that strides alone make them smaller.
 type conv struct{ m, c, kernel, size, stride, dilation, images int }
+
+// products is the number of its multiply-adds.
+func (v conv) products() int {
+	out := (v.size-1)/v.stride + 1
+	return v.images * v.m * v.c * v.kernel * v.kernel * out * out
+}
 
 func (b *network) conv(name string, v conv) error {
 	w, err := b.weight(v.m, v.c*v.kernel*v.kernel)

@@ -70,6 +70,10 @@ type Images struct {
 	Turn float64 `json:"turn,omitempty"`
 	// Plane is what any convolution with several taps or strides costs for each channel of an image besides.
 	Plane float64 `json:"plane,omitempty"`
+	// Spill is the cost of an element of an image or a result that finds no place in the Held bytes that these share, which come from
+	// caches, while what other layers read and write goes by.
+	Spill float64 `json:"spill,omitempty"`
+	Held  float64 `json:"held,omitempty"`
 }
 
 // Winograd is what transforms cost, in floating-point operations that the peak allows in the time.
@@ -160,7 +164,7 @@ func (p *Profile) Check() error {
 		{"memory", p.Memory, true}, {"cold", p.Cold, false}, {"tokens", p.Tokens, false},
 		{"images.near", float64(i.Near), true}, {"images.patch", i.Patch, false}, {"images.farther", i.Farther, false}, {"images.strip", i.Strip, false},
 		{"images.far", i.Far, false}, {"images.pad", i.Pad, false}, {"images.row", i.Row, false}, {"images.tap", i.Tap, false}, {"images.lay", i.Lay, false},
-		{"images.turn", i.Turn, false}, {"images.plane", i.Plane, false},
+		{"images.turn", i.Turn, false}, {"images.plane", i.Plane, false}, {"images.spill", i.Spill, false}, {"images.held", i.Held, false},
 		{"winograd.word", w.Word, false}, {"winograd.start", w.Start, false}, {"winograd.point", w.Point, false},
 		{"winograd.grid.2", w.Grid[2], true}, {"winograd.grid.4", w.Grid[4], true},
 	}

@@ -74,10 +74,14 @@ func (p *Profile) Turned(m, k, n int, work, e float64) float64 {
 }
 
 // Seen is the share of the peak that is left of efficiency e in a product of so much work with n pixels whose panels are loaded from
-// images in other ways than those of Of are.
+// images in other ways than those of Of are, and for all images where they and the results do not fit near caches.
 func (p *Profile) Seen(w *choose.Matrix, n int, work, e float64) float64 {
 	s := w.Slide
-	if _, ok := Of(w); ok || s == nil || work == 0 {
+	if s == nil || work == 0 {
+		return e
+	}
+	e = work / (work/e + p.spilled(w))
+	if _, ok := Of(w); ok {
 		return e
 	}
 	images, out := s.Pixels()
@@ -108,6 +112,17 @@ func (p *Profile) Seen(w *choose.Matrix, n int, work, e float64) float64 {
 		return e
 	}
 	return work / (work/e + cost)
+}
+
+// spilled is the cost of what images and results take from caches that are not near.
+func (p *Profile) spilled(w *choose.Matrix) float64 {
+	images, out := w.Slide.Pixels()
+	pixels, inputs, taps := images, images, 1
+	for i, n := range out {
+		pixels, inputs, taps = pixels*n, inputs*n*w.Slide.Stride[i], taps*w.Slide.Kernel[i]
+	}
+	floats := float64(inputs)*float64(w.Dim(1)/taps) + float64(pixels)*float64(w.Dim(0))
+	return p.Images.Spill * max(0, floats-p.Images.Held/4)
 }
 
 // Placed is Loaded for kernels that read patches where they lie in a strip of a

@@ -61,7 +61,7 @@ func drawn(rng *rand.Rand, lo, hi, step int) int {
 }
 
 // The multiply-adds of dense weights: with fewer than the least a node takes some microseconds, and its kernel little of them.
-const leastProducts, mostProducts = 200e3, 100e6
+const leastProducts, mostProducts = 200e3, 400e6
 
 // newProblem draws the number-th problem: products of tokens, convolutions, and recurrent operators.
 func newProblem(rng *rand.Rand, number int) problem {
@@ -78,7 +78,7 @@ func newProblem(rng *rand.Rand, number int) problem {
 				end(b, p.name, b.Node("MatMul", nil, x, b.Weight(p.name, archs.LeCun(k), k, m)), 3)
 			}
 		case 2, 3:
-			c, m, kernel, size := drawn(rng, 8, 512, 8), drawn(rng, 8, 512, 8), []int{1, 3, 3, 5}[rng.IntN(4)], drawn(rng, 3, 64, 1)
+			c, m, kernel, size := drawn(rng, 8, 512, 8), drawn(rng, 8, 512, 8), []int{1, 3, 3, 5}[rng.IntN(4)], drawn(rng, 3, 256, 1)
 			stride, dilation, batch := 1+rng.IntN(5)/4, 1+rng.IntN(4)/3, 1+3*(rng.IntN(4)/3)
 			pad := (kernel - 1) * dilation / 2
 			out := (size+2*pad-(kernel-1)*dilation-1)/stride + 1
