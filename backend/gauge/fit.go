@@ -117,6 +117,8 @@ func parameters(p *machine.Profile) (list []parameter) {
 	add("cold", p.Cold, p.Next.Bandwidth, func(p *machine.Profile, v float64) { p.Cold = v })
 	add("memory", p.Memory, p.Memory, func(p *machine.Profile, v float64) { p.Memory = v })
 	add("tokens", p.Tokens, 0, func(p *machine.Profile, v float64) { p.Tokens = v })
+	add("fetch", p.Fetch, 0, func(p *machine.Profile, v float64) { p.Fetch = v })
+	add("code", p.Code, 0, func(p *machine.Profile, v float64) { p.Code = v })
 	add("images.patch", p.Images.Patch, 0, func(p *machine.Profile, v float64) { p.Images.Patch = v })
 	add("images.farther", p.Images.Farther, 0, func(p *machine.Profile, v float64) { p.Images.Farther = v })
 	add("images.strip", p.Images.Strip, 0, func(p *machine.Profile, v float64) { p.Images.Strip = v })

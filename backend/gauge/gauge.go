@@ -222,6 +222,7 @@ func begun(plain *machine.Profile) *machine.Profile {
 	i := &p.Images
 	i.Row, i.Tap, i.Lay, i.Turn = cmp.Or(i.Row, i.Patch/2), cmp.Or(i.Tap, i.Patch), cmp.Or(i.Lay, i.Patch), cmp.Or(i.Turn, i.Patch/2)
 	i.Plane, i.Spill, i.Held = cmp.Or(i.Plane, 5000), cmp.Or(i.Spill, 40), cmp.Or(i.Held, 4*float64(i.Near))
+	p.Fetch, p.Code = cmp.Or(p.Fetch, 2), cmp.Or(p.Code, 2)
 	p.Cold = cmp.Or(p.Cold, (p.Next.Bandwidth+p.Memory)/2)
 	return p
 }

@@ -59,7 +59,7 @@ type formTime struct {
 }
 
 // The multiply-adds of a dense product: with fewer other things take the time, with more fewer products are measured. Those of
-// large images may have more: they are what does not fit caches.
+// large images and weights may have more: they are what does not fit caches.
 const least, most, mostLarge = 2e5, 60e6, 400e6
 
 // drawn is the number-th network of products that a seed draws.
@@ -209,8 +209,15 @@ func (b *network) draw(lo, hi, step int) int {
 // pick draws one of some numbers.
 func (b *network) pick(list ...int) int { return list[b.rng.IntN(len(list))] }
 
-// add adds a product. Networks of large images have no others, which would find their weights and inputs driven out of caches.
+// add adds a product. Networks of large images have no others, which would find their weights and inputs driven out of caches, nor
+// do those of large weights.
 func (b *network) add(name string) error {
+	for b.number%7 == 5 {
+		m, k, n := b.draw(384, 3072, 8), b.draw(384, 3072, 8), b.draw(32, 512, 1)
+		if fits(m*k*n, mostLarge) {
+			return b.tokens(name, m, k, n)
+		}
+	}
 	for b.number%7 == 6 {
 		v := conv{m: b.draw(8, 128, 8), c: b.draw(8, 128, 8), kernel: b.pick(1, 3, 3), size: b.draw(64, 288, 1), stride: b.pick(1, 1, 1, 2), dilation: 1, images: 1}
 		if fits(v.products(), mostLarge) {

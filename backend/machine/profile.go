@@ -31,6 +31,11 @@ type Profile struct {
 	// that fit one by one count as near.
 	Cold float64 `json:"cold,omitempty"`
 
+	// Fetch is what a byte of a sparse weight that does not fit Near costs each panel that is multiplied by it, in floating-point
+	// operations that the peak allows in the time; Code that of one of generated code.
+	Fetch float64 `json:"fetch,omitempty"`
+	Code  float64 `json:"code,omitempty"`
+
 	Rates    map[Family]Rate `json:"rates"`
 	Tokens   float64         `json:"tokens"` // what a tile of tokens of a dense product costs besides, in columns of W
 	Images   Images          `json:"images"`
@@ -70,8 +75,8 @@ type Images struct {
 	Turn float64 `json:"turn,omitempty"`
 	// Plane is what any convolution with several taps or strides costs for each channel of an image besides.
 	Plane float64 `json:"plane,omitempty"`
-	// Spill is the cost of an element of an image or a result that finds no place in the Held bytes that these share, which come from
-	// caches, while what other layers read and write goes by.
+	// Spill is the cost of an element of an image or of tokens, or of the result, that finds no place in the Held bytes that these
+	// share, which come from caches, while what other layers read and write goes by.
 	Spill float64 `json:"spill,omitempty"`
 	Held  float64 `json:"held,omitempty"`
 }
@@ -161,7 +166,7 @@ func (p *Profile) Check() error {
 	i, w := p.Images, p.Winograd
 	list := []number{
 		{"peak", p.Peak, true}, {"near", float64(p.Near), true}, {"next.bytes", float64(p.Next.Bytes), true}, {"next.bandwidth", p.Next.Bandwidth, true},
-		{"memory", p.Memory, true}, {"cold", p.Cold, false}, {"tokens", p.Tokens, false},
+		{"memory", p.Memory, true}, {"cold", p.Cold, false}, {"tokens", p.Tokens, false}, {"fetch", p.Fetch, false}, {"code", p.Code, false},
 		{"images.near", float64(i.Near), true}, {"images.patch", i.Patch, false}, {"images.farther", i.Farther, false}, {"images.strip", i.Strip, false},
 		{"images.far", i.Far, false}, {"images.pad", i.Pad, false}, {"images.row", i.Row, false}, {"images.tap", i.Tap, false}, {"images.lay", i.Lay, false},
 		{"images.turn", i.Turn, false}, {"images.plane", i.Plane, false}, {"images.spill", i.Spill, false}, {"images.held", i.Held, false},

@@ -73,15 +73,28 @@ func (p *Profile) Turned(m, k, n int, work, e float64) float64 {
 	return work / (work/e + cost)
 }
 
-// Seen is the share of the peak that is left of efficiency e in a product of so much work with n pixels whose panels are loaded from
-// images in other ways than those of Of are, and for all images where they and the results do not fit near caches.
-func (p *Profile) Seen(w *choose.Matrix, n int, work, e float64) float64 {
-	s := w.Slide
-	if s == nil || work == 0 {
+// Fetched is the share of the peak that is left of efficiency e in a product of so much work with n columns whose panels each read a
+// sparse weight of so many bytes, or code of so many.
+func (p *Profile) Fetched(bytes, n int, code bool, work, e float64) float64 {
+	if bytes <= p.Near || work == 0 {
 		return e
 	}
-	e = work / (work/e + p.spilled(w))
-	if _, ok := Of(w); ok {
+	each := p.Fetch
+	if code {
+		each = p.Code
+	}
+	return work / (work/e + each*float64(bytes)*float64((n+panel-1)/panel))
+}
+
+// Seen is the share of the peak that is left of efficiency e in a product of so much work with n pixels whose panels are loaded from
+// images in other ways than those of Of are, and for all images and tokens where they and the results do not fit near caches.
+func (p *Profile) Seen(w *choose.Matrix, n int, work, e float64) float64 {
+	if work == 0 {
+		return e
+	}
+	e = work / (work/e + p.spilled(w, n))
+	s := w.Slide
+	if _, ok := Of(w); ok || s == nil {
 		return e
 	}
 	images, out := s.Pixels()
@@ -114,14 +127,17 @@ func (p *Profile) Seen(w *choose.Matrix, n int, work, e float64) float64 {
 	return work / (work/e + cost)
 }
 
-// spilled is the cost of what images and results take from caches that are not near.
-func (p *Profile) spilled(w *choose.Matrix) float64 {
-	images, out := w.Slide.Pixels()
-	pixels, inputs, taps := images, images, 1
-	for i, n := range out {
-		pixels, inputs, taps = pixels*n, inputs*n*w.Slide.Stride[i], taps*w.Slide.Kernel[i]
+// spilled is the cost of what images or n tokens, and results, take from caches that are not near.
+func (p *Profile) spilled(w *choose.Matrix, n int) float64 {
+	floats := float64(n) * float64(w.Dim(0)+w.Dim(1))
+	if w.Slide != nil {
+		images, out := w.Slide.Pixels()
+		inputs, taps := images, 1
+		for i, size := range out {
+			inputs, taps = inputs*size*w.Slide.Stride[i], taps*w.Slide.Kernel[i]
+		}
+		floats = float64(inputs)*float64(w.Dim(1)/taps) + float64(n)*float64(w.Dim(0))
 	}
-	floats := float64(inputs)*float64(w.Dim(1)/taps) + float64(pixels)*float64(w.Dim(0))
 	return p.Images.Spill * max(0, floats-p.Images.Held/4)
 }
 

@@ -66,6 +66,9 @@ func mostText[I Index](w *Weight[I], s Shape) int {
 	return nonzeros*nonzeroText + min(nonzeros, groups*ukernel.BlockK)*columnText + groups*groupText
 }
 
+// Bytes is what code and values take for a nonzero, at 80% zeros.
+const Bytes = 14
+
 // These bound what a nonzero takes: a multiply-add, its value, its share of
 // addresses and of what is fetched; a column of a group: a load and an address, and
 // what is fetched; and a group: loads and stores of sums, its frame, gaps.

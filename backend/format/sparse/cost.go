@@ -2,6 +2,7 @@ package sparse
 
 import (
 	"spc/backend"
+	"spc/backend/format/emit"
 	"spc/backend/machine"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -19,15 +20,18 @@ func cost(p *machine.Profile, format string, w *choose.Matrix, n int, l backend.
 	}
 	rows := Ceil(w.Dim(0), l.Rows) * l.Rows
 	steps := float64(l.Values) / float64(rows)
-	r, loaded := p.Of(family(l.Rows, l.Cols)), p.Loaded
+	r, loaded, bytes, code := p.Of(family(l.Rows, l.Cols)), p.Loaded, l.Bytes, false
 	if l.Rows == 1 && n >= generatedColumns && w.Type == tensor.F32 {
-		r, loaded = p.Of(machine.Generated), p.Placed
+		r, loaded, bytes, code = p.Of(machine.Generated), p.Placed, emit.Bytes*l.Values, true
 	}
 	if w.Slide != nil { // pixels fill panels
 		r = r.Panels()
 	}
 	work := 2 * float64(l.Values) * float64(r.Columns(n))
 	e := r.Efficiency(steps, w.Dim(1), n)
+	if w.Slide != nil || n > r.VecColumns() {
+		e = p.Fetched(bytes, n, code, work, e)
+	}
 	if w.Slide == nil && n > r.VecColumns() {
 		e = p.Turned(w.Dim(0), w.Dim(1), n, work, e)
 	}
