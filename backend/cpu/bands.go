@@ -17,7 +17,7 @@ func (l *planes) inBands(threads int) *planes {
 	}
 	row := l.g.channels * len(l.phases) * l.cols
 	rows := bandFloats/row - l.reach()
-	if rows < 2*l.reach() || l.image() < 2*bandFloats {
+	if rows < max(1, 2*l.reach()) || l.image() < 2*bandFloats {
 		return nil
 	}
 	bands := (l.outH + rows - 1) / rows
