@@ -27,6 +27,10 @@ func TestBandsAgreeWithTheOperator(t *testing.T) {
 			x, w = []int{1, 500 + r.IntN(200), 2 + r.IntN(3), 200 + r.IntN(60)}, []int{2, 0, 1, 2 + r.IntN(3)}
 			w[1], strides, pads = x[1], []int{1, 1}, []int{0, 1, 0, 1}
 		}
+		if round%8 == 3 { // a volume
+			x, w = []int{1, 16, 2 + r.IntN(3), 60 + r.IntN(30), 60 + r.IntN(30)}, []int{1 + r.IntN(8), 16, 1 + r.IntN(3), 3, 3}
+			strides, dilations, pads = []int{1, 1, 1}, []int{1, 1, 1}, []int{w[2] / 2, 1, 1, w[2] / 2, 1, 1}
+		}
 		g, in, err := oneConv(r, "Conv", x, w, 1, strides, dilations, pads, r.IntN(2) == 0)
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +67,7 @@ func divided(t *testing.T, g *ir.Graph) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newPlanes(geometry, true)
+	l := newPlanes(geometry.sliced(), true)
 	l.place(kernels)
 	return l.inBands(1) != nil
 }
