@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"spc/backend"
@@ -311,6 +312,44 @@ func TestProgramsAreJudgedInTurns(t *testing.T) {
 	}
 }
 
+// Programs run for as long as it is unclear which is faster, up to a bound, as a gain in one weight is little of a large program.
+func TestCloseProgramsRunLonger(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		sparse       []time.Duration // in turns; dense takes 1 ms
+		rounds, want int
+	}{
+		{"much faster", []time.Duration{500 * time.Microsecond}, verdictRounds, 1},
+		{"slower", []time.Duration{1500 * time.Microsecond, 2 * time.Millisecond}, verdictRounds, 0},
+		{"a tie", []time.Duration{time.Millisecond}, verdictRounds, 0},
+		{"faster behind noise", []time.Duration{600 * time.Microsecond, 800 * time.Microsecond, 1600 * time.Microsecond}, 4 * verdictRounds, 1},
+		{"noise", []time.Duration{500 * time.Microsecond, 990 * time.Microsecond, 2 * time.Millisecond}, mostVerdictRounds, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			turn := 0
+			m, _ := measurement(t, func(node, format string, n int) time.Duration {
+				if format == choose.Dense {
+					return 500 * time.Microsecond // in both nodes
+				}
+				defer func() { turn++ }()
+				return c.sparse[turn/2%len(c.sparse)] / 2
+			})
+			m.Until = time.Now().Add(time.Hour)
+			sparse := m.Graph.Clone()
+			if _, _, err := choose.Run(sparse, format.Choices(machine.Default), predict.Of(machine.Default), choose.Options{Format: "ell"}); err != nil {
+				t.Fatal(err)
+			}
+			v, err := Judge(t.Context(), []*ir.Graph{m.Graph, sparse}, m.Places[:1], m.Until, 0, m.Load, func() {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if rounds := turn/2 - 1; v.Best != c.want || rounds != c.rounds {
+				t.Errorf("%s: program %d after %d rounds, want %d after %d", c.name, v.Best, rounds, c.want, c.rounds)
+			}
+		})
+	}
+}
+
 func TestQuantiles(t *testing.T) {
 	for _, c := range []struct {
 		v       []float64
@@ -482,9 +521,11 @@ func TestProgramsFindTheirWeightsInTheCache(t *testing.T) {
 
 // A place at which rounds turn out to last longer than there is time is left out.
 func TestPlacesThatTakeTooLongAreNotJudged(t *testing.T) {
-	m, open := measurement(t, func(_, _ string, n int) time.Duration { return time.Duration(n*n) * 10 * time.Microsecond })
-	v, err := Judge(t.Context(), []*ir.Graph{m.Graph, m.Graph}, m.Places, time.Now().Add(200*time.Millisecond), 0, m.Load, func() {})
-	if err != nil || len(v.Ms[0]) != 1 || v.Best != 0 || open.Load() != 0 {
-		t.Errorf("%+v, %v, %d programs are open, want one place of %d", v, err, open.Load(), len(m.Places))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m, open := measurement(t, func(_, _ string, n int) time.Duration { return time.Duration(n*n) * 10 * time.Microsecond })
+		v, err := Judge(t.Context(), []*ir.Graph{m.Graph, m.Graph}, m.Places, time.Now().Add(200*time.Millisecond), 0, m.Load, func() {})
+		if err != nil || len(v.Ms[0]) != 1 || v.Best != 0 || open.Load() != 0 {
+			t.Errorf("%+v, %v, %d programs are open, want one place of %d", v, err, open.Load(), len(m.Places))
+		}
+	})
 }

@@ -74,13 +74,16 @@ func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.T
 		if err := round(false); err != nil { // which makes the programs ready
 			return nil, err
 		}
-		start := time.Now()
-		for r := 0; r < leastRounds || r < verdictRounds && time.Now().Before(share); r++ {
+		start, most := time.Now(), verdictRounds
+		for r := 0; r < leastRounds || r < most && time.Now().Before(share); r++ {
 			if at > 0 && r == 1 && time.Now().Add((leastRounds-1)*time.Since(start)).After(until) {
 				return v.of(times), nil
 			}
 			if err := round(true); err != nil {
 				return nil, err
+			}
+			if r+1 == most && most < mostVerdictRounds && unclear(ms) {
+				most *= 2
 			}
 		}
 		times = append(times, ms)
@@ -97,8 +100,20 @@ func (v *Verdict) of(times [][][]float64) *Verdict {
 	return v
 }
 
-// verdictRounds is the most rounds of whole programs at a place.
-const verdictRounds = 40
+// verdictRounds is the most rounds of whole programs at a place, where it is clear by then whether any is faster than the first; else they
+// are doubled up to mostVerdictRounds.
+const verdictRounds, mostVerdictRounds = 40, 320
+
+// unclear reports whether a program is faster than the first one, by its times by program and round, but by less than the noise.
+func unclear(times [][]float64) bool {
+	for _, ms := range times[1:] {
+		r := ratios(ms, times[0])
+		if mid := math.Log(median(r)); mid < 0 && mid+uncertainty(r) >= 0 {
+			return true
+		}
+	}
+	return false
+}
 
 // fastest finds a program by the times of all by place, program and round.
 func fastest(times [][][]float64) (best int) {
