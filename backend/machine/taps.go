@@ -45,9 +45,9 @@ func TapsOf(w *choose.Matrix, dense bool) (t Taps, ok bool) {
 	return Taps{weight: w, count: taps, kernel: kernel, cols: max(1, images*pairs/taps)}, true
 }
 
-// Work returns the operations of products of kernels of k with so many values of the whole weight in rows rows, and the share of the peak
-// that is left when pixels are loaded and results put in their places.
-func (p *Profile) Work(t Taps, k Kernel, values, rows int) (work, e float64) {
+// ByTap returns the operations of products of kernels of k with so many values of the whole weight in rows rows, and the cost of these, of
+// loading pixels and of putting results in their places, in floating-point operations at the peak.
+func (p *Profile) ByTap(t Taps, k Kernel, values, rows int) (work, cost float64) {
 	width := t.weight.Dim(1) / t.kernel // columns of W that a tap has
 	steps := float64(values) / float64(rows*t.kernel)
 	work = 2 * float64(values) * float64(t.count*k.Columns(t.cols)) / float64(t.kernel)
@@ -55,9 +55,5 @@ func (p *Profile) Work(t Taps, k Kernel, values, rows int) (work, e float64) {
 	if 4*width*t.cols > p.Images.Near {
 		load *= p.Images.Farther
 	}
-	cost := work/k.Efficiency(steps, width, t.cols) + float64(t.count)*(load+2*PieceProducts)
-	if work == 0 {
-		return 0, k.Efficiency(1, width, t.cols)
-	}
-	return work, work / cost
+	return work, work/k.Efficiency(steps, width, t.cols) + float64(t.count)*(load+2*PieceProducts)
 }

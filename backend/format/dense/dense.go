@@ -47,36 +47,37 @@ func (Storage) Layouts(w *choose.Matrix) []backend.Layout {
 // and column, or those of Winograd's algorithm where that costs less. Columns that are no pixels are taken for tokens.
 func cost(p *machine.Profile, w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
 	m, k := w.Dim(0), w.Dim(1)
-	work := 2 * float64(w.Len()) * float64(backend.Columns(n))
-	c := choose.Cost{
-		Kernel: "f32_gemm", Work: work, Bytes: l.Bytes,
-		Efficiency: p.Of(machine.Dense).Efficiency(float64(k), k, n),
+	filled := 2 * float64(w.Len()) * float64(backend.Columns(n)) // operations with columns that fill vectors up
+	c := choose.Cost{Kernel: "f32_gemm", Work: filled, Bytes: l.Bytes}
+	c.Efficiency = p.Of(machine.Dense).Efficiency(float64(k), k, n)
+	if w.Len() == 0 {
+		return c, true
 	}
-	if w.Slide == nil && w.Len() > 0 {
+	narrow := narrow(w, n)
+	if narrow || w.Slide == nil {
 		c.Work = 2 * float64(w.Len()) * float64(n)
-		if n > machine.Dense.VecColumns() {
-			c.Efficiency = c.Work / p.TokensWork(m, k, c.Work)
-		}
 	}
-	loaded := true // as pixels are, but where narrow products read them where they lie
-	if narrow(w, n) {
-		c.Work = 2 * float64(w.Len()) * float64(n)
-		c.Efficiency = c.Work / p.NarrowWork(m, c.Work)
-		loaded = slices.ContainsFunc(w.Slide.Kernel, func(n int) bool { return n != 1 })
+	spent := c.Work / c.Efficiency // operations at the peak that it takes the time of
+	switch {
+	case narrow:
+		spent = p.NarrowWork(m, c.Work)
+	case w.Slide == nil && n > machine.Dense.VecColumns():
+		spent = p.TokensWork(m, k, c.Work)
 	}
-	if loaded {
-		c.Efficiency = p.Seen(w, n, c.Work, c.Efficiency)
+	if !narrow || slices.ContainsFunc(w.Slide.Kernel, func(n int) bool { return n != 1 }) { // others read pixels where they lie
+		spent += p.Spilled(w, n) + p.Seen(w, n)
 	}
-	if conv, ok := machine.Of(w); ok && w.Len() > 0 {
-		c.Efficiency = work / p.Direct(conv)
+	if conv, ok := machine.Of(w); ok {
+		spent = p.Direct(conv) * c.Work / filled // that counts filled
 		if tile := machine.Tile(conv); tile > 0 {
-			work, cost := p.Tiled(conv, tile)
-			c.Kernel, c.Work, c.Efficiency = fmt.Sprintf("f32_winograd_%dx%d", tile, tile), work, work/cost
+			c.Kernel = fmt.Sprintf("f32_winograd_%dx%d", tile, tile)
+			c.Work, spent = p.Tiled(conv, tile)
 		}
 	}
 	if taps, ok := machine.TapsOf(w, true); ok {
-		c.Work, c.Efficiency = p.Work(taps, p.Of(machine.Dense).Panels(), w.Len(), m)
+		c.Work, spent = p.ByTap(taps, p.Of(machine.Dense).Panels(), w.Len(), m)
 	}
+	c.Efficiency = c.Work / spent
 	return c, true
 }
 

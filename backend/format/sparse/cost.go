@@ -29,16 +29,18 @@ func cost(p *machine.Profile, format string, w *choose.Matrix, n int, l backend.
 	}
 	work := 2 * float64(l.Values) * float64(r.Columns(n))
 	e := r.Efficiency(steps, w.Dim(1), n)
+	spent := work/e + p.Spilled(w, n) + p.Seen(w, n) + loaded(w) // operations at the peak that it takes the time of
 	if w.Slide != nil || n > r.VecColumns() {
-		e = p.Fetched(bytes, n, code, work, e)
+		spent += p.Fetched(bytes, n, code)
 	}
 	if w.Slide == nil && n > r.VecColumns() {
-		e = p.Turned(w.Dim(0), w.Dim(1), n, work, e)
+		spent += p.Turned(w.Dim(0), w.Dim(1), n)
 	}
-	if e = p.Seen(w, n, work, loaded(w, work, e)); rows > 0 {
-		if taps, ok := machine.TapsOf(w, false); ok {
-			work, e = p.Work(taps, r, l.Values, rows)
-		}
+	if taps, ok := machine.TapsOf(w, false); ok && rows > 0 {
+		work, spent = p.ByTap(taps, r, l.Values, rows)
+	}
+	if work > 0 { // there are nonzeros
+		e = work / spent
 	}
 	return choose.Cost{Config: l.Config, Kernel: Family(format, l.Rows), Work: work, Bytes: l.Bytes, Efficiency: e}, true
 }
