@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"spc/backend/cpu"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -89,6 +90,7 @@ func (m *Model) timed(n *ir.Node) NodeTime {
 	if !ok {
 		return t
 	}
+	var whole cpu.Whole
 	seconds, known := 0.0, true
 	for _, w := range o.Weights(n) {
 		v := n.Input(w.Input)
@@ -100,40 +102,46 @@ func (m *Model) timed(n *ir.Node) NodeTime {
 		} else if t.Format == "" {
 			t.Format = choose.Dense
 		}
-		s, whole := m.report.predictedOf(n.Name, v.Name, w)
-		if known = known && s > 0; whole {
-			seconds = max(seconds, s)
+		s, dense := m.report.predictedOf(n.Name, v.Name, w)
+		if known = known && s > 0; dense > 0 {
+			whole.Add(s, dense)
 		} else {
 			seconds += s
 		}
 	}
 	if known {
-		t.Predicted = time.Duration(seconds * 1e9)
+		t.Predicted = time.Duration((seconds + whole.Seconds()) * 1e9)
 	}
 	return t
 }
 
-// predictedOf is the time in seconds that was predicted for the products of a node's weight, or measured for the whole node, 0 where that was for
-// another number of columns or another device.
-func (r *Report) predictedOf(node, weight string, w ir.Weight) (seconds float64, whole bool) {
+// predictedOf is the time in seconds that was predicted for the products of a node's weight, or measured for the whole node, and then what that
+// took dense; 0 where that was for another number of columns or another device.
+func (r *Report) predictedOf(node, weight string, w ir.Weight) (seconds, dense float64) {
 	if r.Options.Target != string(CPU) || !w.Cols.Known() || !w.Reuse.Known() {
-		return 0, false
+		return 0, 0
 	}
 	for _, l := range r.Layers {
 		if l.Name != node || l.Weight != weight {
 			continue
 		}
+		whole := false
 		for i := range l.Candidates {
-			if c := &l.Candidates[i]; c.Chosen {
-				us, _ := l.Us(c, w.Cols.Size())
-				if c.MeasuredUs > 0 {
-					return us / 1e6, true
-				}
-				return us * float64(w.Reuse.Size()) / 1e6, false
+			c := &l.Candidates[i]
+			us, _ := l.Us(c, w.Cols.Size())
+			if c.Chosen {
+				seconds, whole = us/1e6, c.MeasuredUs > 0
+			}
+			if c.Format == choose.Dense {
+				dense = us / 1e6
 			}
 		}
+		if whole {
+			return seconds, dense
+		}
+		return seconds * float64(w.Reuse.Size()), 0
 	}
-	return 0, false
+	return 0, 0
 }
 
 // Predicted lists the nodes with weights in the order of the model, with the work of their products, and the time that it was

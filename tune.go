@@ -1,6 +1,7 @@
 package spc
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -35,8 +36,10 @@ type TuneOptions struct {
 	// Timings, where it is set, is a file of what was measured, which is made where there is none: what it has is not measured again, also
 	// of other models. It is an error where it is damaged, or of another machine or build of the program.
 	Timings string
-	Anew    bool // everything is measured again, and takes the place of what Timings has of it, or of all that is damaged there
-	// Progress and Plan are those of CompileOptions.
+	// Anew: everything is measured again, and takes the place of what Timings has of it, or of all where that is damaged or of another machine
+	// or build. It is an error where it is no file of timings.
+	Anew bool
+	// Progress and Plan are those of CompileOptions; the plan is TuneStages.
 	Progress func(stage string, done, total int)
 	Plan     func(stages []Stage)
 }
@@ -134,6 +137,9 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 	if o.Budget == 0 {
 		o.Budget = DefaultTuneBudget
 	}
+	if o.Plan != nil {
+		o.Plan(TuneStages(o.Budget))
+	}
 	t := &tuning{Model: m, o: o, began: time.Now()}
 	t.end = t.began.Add(o.Budget)
 	t.told = &Tuned{CPU: cpu.Model(), Threads: t.threads(), Kept: "predicted"}
@@ -148,9 +154,10 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 		return nil, err
 	}
 	if len(t.places) == 0 {
-		t.told.Why = "no sizes of the inputs go together with the model"
+		t.told.Why = cmp.Or(t.told.Why, "no sizes of the inputs go together with the model")
 		return t.finish(predicted)
 	}
+	t.told.Why = ""
 	ms := measure.Measurement{
 		Graph: t.plain, Layers: predicted.layers, Places: t.places, Load: t.load, Threads: t.threads(), Most: o.Forms, Known: t.known, Step: t.step,
 		Cache: t.report.Options.CPU().Next.Bytes,
@@ -166,6 +173,7 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 	}
 	t.told.Measured, t.told.Known = timings.Measured, timings.Known
 	t.keep(&measure.Record{Entries: timings.Fresh()})
+	t.told.Hints = t.known.Of(timings.Problems(), "")
 	measured, err := t.choose("measured", timings.Of, choose.Auto)
 	if err != nil {
 		return nil, err
@@ -205,7 +213,7 @@ func (t *tuning) step() {
 }
 
 // judge finds the program to keep, of those dense, by measurement and by prediction, among those of them that differ.
-func (t *tuning) judge(ctx context.Context, all, programs []program, problems []string) (program, error) {
+func (t *tuning) judge(ctx context.Context, all, programs []program, problems [][]string) (program, error) {
 	graphs, layers := make([]*ir.Graph, len(programs)), make([][]Layer, len(programs))
 	for i, p := range programs {
 		graphs[i], layers[i] = p.graph, p.layers
@@ -238,15 +246,16 @@ func (t *tuning) keep(fresh *measure.Record) {
 	if fresh.Entries == nil && fresh.Programs == nil {
 		return
 	}
+	all := &measure.Record{Version: t.known.Version, Machine: t.known.Machine}
+	all.Add(t.known)
 	t.known.Add(fresh)
 	if t.o.Timings == "" {
 		return
 	}
-	all := &measure.Record{Version: t.known.Version, Machine: t.known.Machine}
 	if r, err := readTimings(t.o.Timings, t.known.Machine); err == nil {
 		all.Add(r)
 	}
-	all.Add(t.known)
+	all.Add(fresh)
 	claims.Update(t.o.Timings)
 	if err := atomicfile.Write(t.o.Timings, all.Write); err != nil {
 		t.told.Unkept = err.Error()
@@ -262,6 +271,12 @@ func (t *tuning) remember() error {
 	}
 	t.known = &measure.Record{Version: measure.RecordVersion, Machine: id}
 	if t.o.Anew {
+		if t.o.Timings == "" {
+			return nil
+		}
+		if err := CheckTimings(t.o.Timings, true); err != nil {
+			return option.Errorf("%v %s: %v", option.Timings, t.o.Timings, err)
+		}
 		return nil
 	}
 	if t.o.Timings != "" {
@@ -282,6 +297,15 @@ const mostTimings = 64 << 20
 
 // readTimings reads a file of timings, nil where there is none.
 func readTimings(path, id string) (*measure.Record, error) {
+	b, err := timingsBytes(path)
+	if b == nil || err != nil {
+		return nil, err
+	}
+	return measure.ReadRecord(b, id)
+}
+
+// timingsBytes are those of a file, nil where there is none.
+func timingsBytes(path string) ([]byte, error) {
 	f, size, err := regular.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -293,15 +317,19 @@ func readTimings(path, id string) (*measure.Record, error) {
 	if size > mostTimings {
 		return nil, fmt.Errorf("%d bytes, want at most %d: %w", size, mostTimings, ErrCorrupt)
 	}
-	b, err := io.ReadAll(f)
-	if err != nil {
-		return nil, err
-	}
-	return measure.ReadRecord(b, id)
+	return io.ReadAll(f)
 }
 
-// CheckTimings says what is wrong with a file of timings; nil where there is none.
-func CheckTimings(path string) error {
+// CheckTimings says what is wrong with a file of timings; nil where there is none. One to be made anew may be damaged, or of another machine,
+// but is no other file.
+func CheckTimings(path string, anew bool) error {
+	if anew {
+		b, err := timingsBytes(path)
+		if err == nil && len(b) > 0 && !measure.IsRecord(b) {
+			err = fmt.Errorf("want a file of timings to make anew, and this is another, which is left as it is: %w", ErrInvalid)
+		}
+		return err
+	}
 	id, err := cpu.Machine()
 	if err == nil {
 		_, err = readTimings(path, id)
@@ -373,6 +401,7 @@ func (t *tuning) prepare() error {
 			elements += n
 		}
 		if elements > mostElements {
+			t.told.Why = fmt.Sprintf("inputs of %d elements are too many to measure, of which there may be %d", elements, mostElements)
 			continue
 		}
 		in, err := t.o.Inputs(shapes)

@@ -1,6 +1,7 @@
 package spc_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -219,6 +220,25 @@ func TestTooLittleTimeToTune(t *testing.T) {
 	}
 }
 
+// Inputs that no machine should be given are not made.
+func TestTooLargeToTune(t *testing.T) {
+	m, err := spc.Compile(t.Context(), spc.CompileOptions{
+		Bytes: openModel(t), Prune: spc.PruneOptions{Sparsity: 0.8, KeepNone: true}, Dims: map[string]int{"T": 1 << 20, "batch": 2},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	tuned, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tuned.Close()
+	if w := tuned.Explain().Warnings(); len(w) != 1 || !strings.Contains(w[0], "inputs of 83886080 elements are too many to measure") {
+		t.Errorf("%q", w)
+	}
+}
+
 func TestWhatCannotBeTuned(t *testing.T) {
 	prune := spc.PruneOptions{Sparsity: 0.8, KeepNone: true}
 	dims := map[string]int{"T": 8, "batch": 1}
@@ -284,7 +304,7 @@ func TestTimings(t *testing.T) {
 		tuned.Close()
 		m.Close()
 	}
-	if err := spc.CheckTimings(file); err != nil {
+	if err := spc.CheckTimings(file, false); err != nil {
 		t.Error(err)
 	}
 	good, err := os.ReadFile(file)
@@ -320,7 +340,7 @@ func TestTimings(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := spc.CheckTimings(file); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := spc.CheckTimings(file, false); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: checked as %v", name, err)
 		}
 		tuned, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Timings: file, Anew: true, Budget: 30 * time.Second})
@@ -328,8 +348,16 @@ func TestTimings(t *testing.T) {
 			t.Fatal(err)
 		}
 		tuned.Close()
-		if err := spc.CheckTimings(file); err != nil {
+		if err := spc.CheckTimings(file, false); err != nil {
 			t.Errorf("%s, made anew: %v", name, err)
 		}
+	}
+	// No other file takes its place.
+	if err := os.WriteFile(file, o.Bytes, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Timings: file, Anew: true})
+	if b, _ := os.ReadFile(file); err == nil || !strings.Contains(err.Error(), "want a file of timings to make anew") || !bytes.Equal(b, o.Bytes) {
+		t.Errorf("a model in the place of timings: %v", err)
 	}
 }

@@ -285,8 +285,8 @@ func (r *Rates) weights(n *ir.Node, rate machine.NodeCost) (seconds, dense float
 		}
 		some = true
 		times := float64(w.Reuse.AtOne())
-		chosen.add(p.Chosen, times)
-		other.add(p.Dense, times)
+		chosen.add(p.Chosen, p.Dense, times)
+		other.add(p.Dense, p.Dense, times)
 		if w.Input == statesInput {
 			shape, _ := v.Type.Shape() // [directions, gates*hidden, hidden]
 			steps := times * float64(shape[0])
@@ -301,17 +301,37 @@ func (r *Rates) weights(n *ir.Node, rate machine.NodeCost) (seconds, dense float
 // statesInput is the input of recurrent operators with the weights of their states; no other operator has a weight there.
 const statesInput = 2
 
+// Whole is the time of a node that was measured as a whole: with each of its weights in its form, while the others were dense.
+type Whole struct {
+	dense float64 // seconds; by the first weight, as the second one of a recurrent operator tells its steps apart only where they are fixed
+	saved float64 // the share of that
+}
+
+// Add adds what was measured for a weight, and with all weights dense.
+func (t *Whole) Add(chosen, dense float64) {
+	if t.dense == 0 {
+		t.dense = dense
+	}
+	if dense > 0 {
+		t.saved += 1 - chosen/dense
+	}
+}
+
+// Seconds is the time of the node with all weights in their forms.
+func (t *Whole) Seconds() float64 { return t.dense * max(0, 1-t.saved) }
+
 // nodeTime is the time of a node: on one core that of its parts, or on threads all of it, where that was measured.
 type nodeTime struct {
 	parts   float64
-	whole   float64
+	whole   Whole
 	threads int // that whole was measured on; 0 where it was not
 }
 
 // add adds the time of the product of a weight that is done so many times.
-func (t *nodeTime) add(p Time, times float64) {
-	if p.Threads > 0 { // that of a node with two weights was measured with either of them
-		t.whole, t.threads = max(t.whole, p.Seconds), p.Threads
+func (t *nodeTime) add(p, dense Time, times float64) {
+	if p.Threads > 0 {
+		t.threads = p.Threads
+		t.whole.Add(p.Seconds, dense.Seconds)
 		return
 	}
 	t.parts += times * p.Seconds
@@ -321,7 +341,7 @@ func (t *nodeTime) add(p Time, times float64) {
 func (t *nodeTime) of(r *Rates, rate machine.NodeCost) float64 {
 	speedup := r.Profile.Speedup(r.Threads)
 	if t.threads > 0 {
-		return t.whole * r.Profile.Speedup(t.threads) / speedup
+		return t.whole.Seconds() * r.Profile.Speedup(t.threads) / speedup
 	}
 	return rate.Start + t.parts/speedup
 }

@@ -42,12 +42,14 @@ type Measurement struct {
 	Until   time.Time // no round of runs begins that would end later
 	Step    func()    // is called now and then
 
-	problems []string                         // of the uses of weights
+	problems [][]string                       // by use of a weight and place
 	forms    map[*ir.Value][]choose.Candidate // of those that are measured, dense first
+	after    map[*ir.Value]int                // variants in which other weights of its nodes have their forms, and it is dense
 	variants []*variant
 	warm     bool             // some would find their weights in the cache, but for the turns of the others
 	times    map[at][]float64 // microseconds, round by round: those of a form are of the first rounds of dense
 	known    *Timings
+	took     time.Duration // by the last run that was not timed node by node
 }
 
 // key is a problem in a form.
@@ -65,7 +67,7 @@ type at struct {
 
 // variant is a program in which each weight has a certain one of its forms.
 type variant struct {
-	forms []choose.Candidate // by use of a weight; without a format where there is nothing to choose
+	forms []choose.Candidate // by use of a weight; without a format where there is nothing to choose, or it is another one's turn
 	nodes []string           // these are of
 	prog  backend.Program
 	out   []*tensor.Tensor
@@ -92,6 +94,7 @@ func (m *Measurement) Run(ctx context.Context) (t *Timings, err error) {
 	}()
 	slices.SortStableFunc(m.Places, func(a, b Place) int { return cmp.Compare(a.elements(), b.elements()) })
 	m.times = map[at][]float64{}
+	began := time.Now()
 	if err := m.build(ctx); err != nil {
 		return nil, err
 	}
@@ -99,8 +102,10 @@ func (m *Measurement) Run(ctx context.Context) (t *Timings, err error) {
 		return m.known, nil
 	}
 	measured := 0
-	began := time.Now()
 	for i := range m.Places {
+		if i > 0 && time.Now().Add(m.grown(i)).After(m.Until) {
+			break
+		}
 		// Places share the time that is left.
 		share := time.Until(m.Until) / time.Duration(len(m.Places)-i)
 		ok, err := m.measure(ctx, i, time.Now().Add(share))
@@ -112,13 +117,23 @@ func (m *Measurement) Run(ctx context.Context) (t *Timings, err error) {
 		}
 	}
 	if measured == 0 {
-		return nil, fmt.Errorf("%w: %v do not suffice to run the model %d times in each of %d ways", ErrBudget, m.Until.Sub(began).Round(time.Millisecond), leastRounds+2, len(m.variants))
+		return nil, fmt.Errorf("%w: %v do not suffice to load the model in %d ways and run each %d times", ErrBudget, m.Until.Sub(began).Round(time.Millisecond), len(m.variants), 2+leastRounds*m.runs())
 	}
 	return m.timings(), nil
 }
 
 // ErrBudget says that there was too little time to measure anything.
 var ErrBudget = errors.New("too little time")
+
+// grown is how long a run at a place may take by the last one that was seen, at the place before: as much longer as there are more elements.
+func (m *Measurement) grown(place int) time.Duration {
+	return more(m.took, &m.Places[place-1], &m.Places[place])
+}
+
+// more is how long something takes at a place that took so long at another, if it takes as much longer as there are more elements.
+func more(took time.Duration, from, to *Place) time.Duration {
+	return time.Duration(float64(took) * float64(max(1, to.elements())) / float64(max(1, from.elements())))
+}
 
 // elements is the number of elements of the inputs.
 func (p *Place) elements() (n int) {
@@ -128,29 +143,40 @@ func (p *Place) elements() (n int) {
 	return n
 }
 
-// manyRounds is the number of rounds for which there has to be time where manyForms are measured.
-const manyRounds = 10
+// manyRounds is the number of rounds for which there has to be time where manyForms are measured, hastyRuns the number of runs for which there
+// has to be where runs are only to find that out.
+const manyRounds, hastyRuns = 10, 20
 
 // most is how many forms of a weight are measured beside dense.
 func (m *Measurement) most(ctx context.Context, dense *variant) (int, error) {
 	if m.Most > 0 || len(m.Places) == 0 {
 		return m.Most, nil
 	}
-	var took time.Duration
-	last, all := &m.Places[len(m.Places)-1], 0
-	for range 2 { // the first run makes it ready
-		start := time.Now()
-		if err := dense.prog.Run(ctx, last.In, dense.out); err != nil {
-			return 0, err
-		}
-		took = time.Since(start)
-		m.Step()
-	}
+	all := 0
 	for i := range m.Places {
 		all += max(1, m.Places[i].elements())
 	}
 	turns := float64((1 + manyForms) * manyRounds * warmRuns)
-	if turns*took.Seconds()*float64(all)/float64(max(1, last.elements())) < time.Until(m.Until).Seconds() {
+	// By the smallest place first, and where by that a few runs at the largest are little of the time, by that one.
+	at := &m.Places[0]
+	for _, p := range []*Place{at, &m.Places[len(m.Places)-1]} {
+		if p == at && m.took > 0 { // there is one place
+			break
+		}
+		if float64(hastyRuns)*more(m.took, at, p).Seconds() > time.Until(m.Until).Seconds() {
+			return mostForms, nil
+		}
+		for range 2 { // the first run makes it ready
+			start := time.Now()
+			if err := dense.prog.Run(ctx, p.In, dense.out); err != nil {
+				return 0, err
+			}
+			m.took = time.Since(start)
+			m.Step()
+		}
+		at = p
+	}
+	if turns*m.took.Seconds()*float64(all)/float64(max(1, at.elements())) < time.Until(m.Until).Seconds() {
 		return manyForms, nil
 	}
 	return mostForms, nil
@@ -161,7 +187,11 @@ func (m *Measurement) build(ctx context.Context) error {
 	uses := m.Graph.WeightUses()
 	m.problems = nil
 	for i := range uses {
-		m.problems = append(m.problems, Problem(&m.Layers[i], &uses[i].Weight, m.Threads))
+		var list []string
+		for _, p := range m.Places {
+			list = append(list, Problem(&m.Layers[i], &p.Weights[i], m.Threads))
+		}
+		m.problems = append(m.problems, list)
 	}
 	m.known = &Timings{problems: m.problems, samples: map[key][]sample{}}
 	m.forms = map[*ir.Value][]choose.Candidate{}
@@ -180,8 +210,8 @@ func (m *Measurement) build(ctx context.Context) error {
 				continue
 			}
 			f := forms[0]
-			if k < len(forms) {
-				f = forms[k]
+			if own := k - m.after[uses[i].Value]; own > 0 && own < len(forms) {
+				f = forms[own]
 			}
 			v.forms = append(v.forms, f)
 			if done[u.Value] || f.Format == choose.Dense && f.DType == u.Value.Type.DType.String() {
@@ -212,10 +242,36 @@ func (m *Measurement) build(ctx context.Context) error {
 		}
 		for w, list := range m.forms {
 			m.forms[w] = list[:min(len(list), 1+forms)]
-			most = max(most, len(m.forms[w]))
 		}
+		most = m.turns(uses)
 	}
 	return nil
+}
+
+// turns finds when the weights have their forms, and the number of variants: a node is timed as a whole, so of two weights of one node one is
+// dense while the other has its forms.
+func (m *Measurement) turns(uses []ir.WeightUse) (variants int) {
+	m.after = map[*ir.Value]int{}
+	ends := map[*ir.Node]int{} // forms that weights of a node have had
+	for i, u := range uses {
+		v := u.Value
+		if m.forms[v] == nil || slices.ContainsFunc(uses[:i], func(o ir.WeightUse) bool { return o.Value == v }) {
+			continue
+		}
+		for _, o := range uses {
+			if o.Value == v {
+				m.after[v] = max(m.after[v], ends[o.Node])
+			}
+		}
+		end := m.after[v] + len(m.forms[v]) - 1
+		for _, o := range uses {
+			if o.Value == v {
+				ends[o.Node] = end
+			}
+		}
+		variants = max(variants, 1+end)
+	}
+	return variants
 }
 
 // find finds the forms that may be measured, and what is known of others.
@@ -242,31 +298,30 @@ func (m *Measurement) find(uses []ir.WeightUse) {
 	}
 }
 
-// recall takes what is known of a use of a weight. It reports whether that suffices: for each form that is always measured and half of the
-// numbers of columns at the places, since there may not have been time for all.
+// recall takes what is known of a use of a weight. It reports whether that suffices: for each form that is always measured, at half of the
+// places, since there may not have been time for all.
 func (m *Measurement) recall(number int, forms []choose.Candidate) bool {
 	if m.Known == nil {
 		return false
 	}
 	list := map[key][]sample{}
 	for i, f := range forms {
-		k := key{m.problems[number], form(&f)}
-		known := map[int]bool{}
-		for _, e := range m.Known.of(k.problem, k.form) {
-			s := sample{n: e.N, us: e.Us, noise: e.Noise}
-			s.predicted, _ = m.Layers[number].Us(&f, e.N)
-			list[k] = append(list[k], s)
-			known[e.N] = true
-		}
-		columns, both := map[int]bool{}, 0
-		for _, p := range m.Places {
-			if n := p.Columns[number]; !columns[n] {
-				if columns[n] = true; known[n] {
-					both++
-				}
+		both := 0
+		for at, p := range m.Places {
+			k, n := key{m.problems[number][at], form(&f)}, p.Columns[number]
+			e := m.Known.of(k.problem, k.form, n)
+			if e == nil {
+				continue
 			}
+			both++
+			if slices.ContainsFunc(list[k], func(s sample) bool { return s.n == n }) { // at another place
+				continue
+			}
+			s := sample{n: n, us: e.Us, noise: e.Noise}
+			s.predicted, _ = m.Layers[number].Us(&f, n)
+			list[k] = append(list[k], s)
 		}
-		if 2*both < len(columns) && i <= cmp.Or(m.Most, mostForms) {
+		if 2*both < len(m.Places) && i <= cmp.Or(m.Most, mostForms) {
 			return false
 		}
 	}
@@ -288,20 +343,17 @@ func (m *Measurement) measure(ctx context.Context, place int, until time.Time) (
 	round := time.Duration(0)
 	// The first round makes the programs ready, the second shows what one takes.
 	for again := range 2 {
-		for _, v := range live {
+		for i, v := range live {
 			start := time.Now()
 			if err := v.prog.Run(ctx, in, v.out); err != nil {
 				return false, err
 			}
-			took := time.Since(start)
-			if again == 0 {
-				took = 0
-			} else if m.warm {
-				took *= warmRuns
+			m.took = time.Since(start)
+			if again > 0 {
+				round += m.took * time.Duration(m.runs())
 			}
-			round += took
 			m.Step()
-			if time.Now().After(until) {
+			if last := again > 0 && i == len(live)-1; !last && time.Now().Add(m.took).After(until) {
 				return false, nil
 			}
 		}
@@ -330,14 +382,18 @@ func (m *Measurement) measure(ctx context.Context, place int, until time.Time) (
 // counts. One whose weights do not fit runs as often, or of two that are alike it would seem the slower one.
 const warmRuns = 3
 
+// runs is how often a program runs in its turn.
+func (m *Measurement) runs() int {
+	if m.warm {
+		return warmRuns
+	}
+	return 1
+}
+
 // run gives a variant its turn, and keeps what the node of each of its uses of weights took.
 func (m *Measurement) run(ctx context.Context, v *variant, place int) error {
-	runs := 1
-	if m.warm {
-		runs = warmRuns
-	}
 	fastest := map[string]float64{}
-	for range runs {
+	for range m.runs() {
 		took := map[string]float64{}
 		err := v.prog.Trace(ctx, m.Places[place].In, v.out, func(n *ir.Node, d time.Duration) { took[n.Name] += float64(d.Nanoseconds()) / 1e3 })
 		if err != nil {
@@ -407,7 +463,7 @@ func (m *Measurement) timings() *Timings {
 	}
 	ratios, dense := map[of][]float64{}, map[of][]float64{}
 	for a := range m.times {
-		k := of{key{m.problems[a.number], a.form}, m.Places[a.place].Columns[a.number]}
+		k := of{key{m.problems[a.number][a.place], a.form}, m.Places[a.place].Columns[a.number]}
 		ratios[k] = append(ratios[k], m.ratios(a)...)
 		dense[k] = append(dense[k], m.dense(a)...)
 	}
@@ -419,7 +475,7 @@ func (m *Measurement) timings() *Timings {
 			s.us *= mid
 			s.noise = max(leastNoise, uncertainty(ratios[k]))
 		}
-		number := slices.Index(m.problems, k.problem)
+		number := slices.IndexFunc(m.problems, func(list []string) bool { return slices.Contains(list, k.problem) })
 		l := &m.Layers[number]
 		if i := slices.IndexFunc(l.Candidates, func(c choose.Candidate) bool { return c.Format == k.form.Format && c.Config == k.form.Config }); i >= 0 {
 			s.predicted, _ = l.Us(&l.Candidates[i], k.n)
@@ -442,7 +498,7 @@ func (m *Measurement) timings() *Timings {
 type Timings struct {
 	Measured, Known int // uses of weights that were measured, and of which all forms were known
 
-	problems []string
+	problems [][]string // by use of a weight and place
 	samples  map[key][]sample
 	fresh    []Entry
 }
@@ -450,8 +506,8 @@ type Timings struct {
 // Fresh is what was measured, for a record.
 func (t *Timings) Fresh() []Entry { return t.fresh }
 
-// Problems are those of the uses of weights.
-func (t *Timings) Problems() []string { return t.problems }
+// Problems are those of the uses of weights, by use and place.
+func (t *Timings) Problems() [][]string { return t.problems }
 
 // sample is what a node took for n columns.
 type sample struct {
@@ -459,24 +515,43 @@ type sample struct {
 	us, noise, predicted float64
 }
 
-// Of is choose.Options.Times. For columns that were not measured it is the prediction, scaled as that for the nearest columns would have
-// to be.
+// Of is choose.Options.Times. What differs in other sizes than the columns, as the steps of a recurrence, counts as their geometric mean. For
+// columns that were not measured it is the prediction, scaled as that for the nearest columns would have to be.
 func (t *Timings) Of(number int, f choose.Form, n int, predicted float64) choose.Timing {
-	var at *sample
+	var at []sample // of the nearest columns
 	nearest := math.Inf(1)
-	for i := range t.samples[key{t.problems[number], f}] {
-		s := &t.samples[key{t.problems[number], f}][i]
-		if d := math.Abs(math.Log(float64(s.n) / float64(max(1, n)))); d < nearest && (s.n == n || s.predicted > 0) {
-			nearest, at = d, s
+	met := map[string]bool{}
+	for _, problem := range t.problems[number] {
+		if met[problem] {
+			continue
+		}
+		met[problem] = true
+		for _, s := range t.samples[key{problem, f}] {
+			if s.n != n && s.predicted <= 0 {
+				continue
+			}
+			d := math.Abs(math.Log(float64(s.n) / float64(max(1, n))))
+			if d < nearest {
+				nearest, at = d, nil
+			}
+			if d == nearest {
+				at = append(at, s)
+			}
 		}
 	}
-	switch {
-	case at == nil:
+	if at == nil {
 		return choose.Timing{}
-	case at.n == n:
-		return choose.Timing{Us: at.us, Noise: at.noise}
 	}
-	return choose.Timing{Us: predicted * at.us / at.predicted, Noise: at.noise, Scaled: true}
+	us, off, noise := 1.0, 1.0, 0.0
+	for _, s := range at {
+		us *= math.Pow(s.us, 1/float64(len(at)))
+		off *= math.Pow(s.us/max(s.predicted, 1e-9), 1/float64(len(at)))
+		noise = max(noise, s.noise)
+	}
+	if at[0].n == n {
+		return choose.Timing{Us: us, Noise: noise}
+	}
+	return choose.Timing{Us: predicted * off, Noise: noise, Scaled: true}
 }
 
 func median(v []float64) float64 { return quantile(v, 0.5) }

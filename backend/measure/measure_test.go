@@ -153,7 +153,7 @@ func TestFurtherFormsWhereThereIsTime(t *testing.T) {
 		}
 		forms := map[string]bool{}
 		for _, e := range timings.Fresh() {
-			if e.Problem == m.problems[0] {
+			if e.Problem == m.problems[0][0] {
 				forms[e.Form] = true
 			}
 		}
@@ -213,7 +213,8 @@ func TestMeasuringEnds(t *testing.T) {
 	if _, err := m.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if warm := 2; runs[true] != warm+mostRounds || runs[false] != (loads-1)*(warm+leastRounds) {
+	// Of the runs that are not timed two at the least place tell what one takes.
+	if warm := 2; runs[true] != 2*warm+mostRounds || runs[false] != (loads-1)*(warm+leastRounds) {
 		t.Errorf("dense ran %d times, %d hopeless programs %d times", runs[true], loads-1, runs[false])
 	}
 	broken := errors.New("broken")
@@ -312,6 +313,110 @@ func TestProgramsAreJudgedInTurns(t *testing.T) {
 	}
 }
 
+// recurrent is a node of two weights, of which the second is multiplied by in each of t steps.
+const recurrent = `graph "g"(%%x: f32[t,3,64]) {
+  %%w: f32[1,256,64] = const {%s}
+  %%r: f32[1,256,64] = const {%s}
+  %%y: f32[t,1,3,64] = LSTM "cell" (%%x, %%w, %%r) {hidden_size = 64}
+  return %%y }`
+
+// A node is timed as a whole, so each of its weights has its forms while the other is dense: what one gains is not taken for the other's.
+// What is known of some steps says nothing of others.
+func TestWeightsOfOneNodeTakeTurns(t *testing.T) {
+	values := strings.TrimSuffix(strings.Repeat(strings.Repeat("1.0, ", 16)+strings.Repeat("0.0, ", 48), 256), ", ")
+	g := graphtest.Parse(t, fmt.Sprintf(recurrent, values, values))
+	sizes := func(n int) map[string]choose.Sizes { return map[string]choose.Sizes{"t": {From: n, To: n}} }
+	layers, _, err := choose.Run(g.Clone(), format.Choices(machine.Default), predict.Of(machine.Default), choose.Options{Sizes: sizes(8)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(n int) *Measurement {
+		m := &Measurement{Graph: g, Layers: layers, Until: time.Now().Add(time.Minute), Rounds: 3, Step: func() {}}
+		m.Load = func(g *ir.Graph) (backend.Program, error) { return &states{g}, nil }
+		for _, p := range choose.Places(g, sizes(n)) {
+			m.Places = append(m.Places, Place{p, []*tensor.Tensor{tensor.New(tensor.F32, p.Shapes[0]...)}})
+		}
+		return m
+	}
+	m := of(8)
+	timings, err := m.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for number, want := range []float64{1000 + 8*100, 1000 - 8*50} { // dense takes 1 ms
+		sparse := 0
+		for _, c := range m.Layers[number].Candidates {
+			f := form(&c)
+			got := timings.Of(number, f, m.Places[0].Columns[number], 1)
+			if f.Format == choose.Dense || got.Us == 0 {
+				continue
+			}
+			if sparse++; math.Abs(got.Us-want) > 1e-6*want {
+				t.Errorf("weight %d in %v takes %v us, want %v", number, f, got.Us, want)
+			}
+		}
+		if sparse == 0 {
+			t.Errorf("weight %d was not measured", number)
+		}
+	}
+	for n, want := range map[int]int{8: 2, 9: 0} {
+		again := of(n)
+		again.Known = &Record{Version: RecordVersion, Machine: "here", Entries: timings.Fresh()}
+		if got, err := again.Run(t.Context()); err != nil || got.Known != want {
+			t.Errorf("of %d steps %d weights are known, want %d: %v", n, got.Known, want, err)
+		}
+	}
+}
+
+// states is a program of recurrent, in which a step takes 100 us more where the first weight is not dense, and 50 us less where the second is not.
+type states struct{ graph *ir.Graph }
+
+func (s *states) Run(ctx context.Context, in, out []*tensor.Tensor) error { return nil }
+
+func (s *states) Trace(_ context.Context, in, _ []*tensor.Tensor, tell func(*ir.Node, time.Duration)) error {
+	took := time.Millisecond
+	for i, u := range s.graph.WeightUses() {
+		if u.Value.Store != nil {
+			took += time.Duration(in[0].Dim(0)) * []time.Duration{100, -50}[i] * time.Microsecond
+		}
+	}
+	tell(s.graph.Nodes[0], took)
+	return nil
+}
+
+func (s *states) Prepare([]*tensor.Tensor) error { return nil }
+func (s *states) Close() error                   { return nil }
+
+// A record takes all of a problem from what is added, as forms are compared with dense in the same runs.
+func TestProblemsAreRecordedWhole(t *testing.T) {
+	r := &Record{Entries: []Entry{{"p", "dense", 4, 2, 0}, {"p", "ell", 4, 1, 0}, {"p", "dense", 8, 2, 0}, {"q", "ell", 4, 1, 0}}}
+	r.Add(&Record{Entries: []Entry{{"p", "dense", 4, 3, 0}, {"p", "csr", 4, 2, 0}}})
+	want := []Entry{{"p", "dense", 8, 2, 0}, {"q", "ell", 4, 1, 0}, {"p", "dense", 4, 3, 0}, {"p", "csr", 4, 2, 0}}
+	if !slices.Equal(r.Entries, want) {
+		t.Errorf("%v, want %v", r.Entries, want)
+	}
+}
+
+// Places at which runs would end after the budget, as those of smaller inputs tell, are not begun.
+func TestLargePlacesAreNotBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := measurement(t, func(_, _ string, n int) time.Duration { return time.Duration(n) * time.Second / 4 }) // 2 and 32 s
+		began, budget := time.Now(), 20*time.Second
+		m.Until = began.Add(budget)
+		if _, err := m.Run(t.Context()); err != nil && !errors.Is(err, ErrBudget) {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > budget+2*time.Second {
+			t.Errorf("measured for %v, want %v", took, budget)
+		}
+		began = time.Now()
+		v, err := Judge(t.Context(), []*ir.Graph{m.Graph, m.Graph}, m.Places, began.Add(time.Minute), 0, m.Load, func() {})
+		if took := time.Since(began); err != nil || len(v.Ms[0]) != 1 || took > time.Minute+4*time.Second {
+			t.Errorf("judged for %v at %d places, %v", took, len(v.Ms[0]), err)
+		}
+	})
+}
+
 // Programs run for as long as it is unclear which is faster, up to a bound, as a gain in one weight is little of a large program.
 func TestCloseProgramsRunLonger(t *testing.T) {
 	for _, c := range []struct {
@@ -397,7 +502,7 @@ func TestWhatIsKnownIsNotMeasured(t *testing.T) {
 		}
 	}
 	less, _ := measurement(t, took)
-	less.Known = &Record{Entries: slices.DeleteFunc(slices.Clone(known.Entries), func(e Entry) bool { return e.Problem == m.problems[1] && e.Form != choose.Dense })}
+	less.Known = &Record{Entries: slices.DeleteFunc(slices.Clone(known.Entries), func(e Entry) bool { return e.Problem == m.problems[1][0] && e.Form != choose.Dense })}
 	third, err := less.Run(t.Context())
 	if err != nil || third.Measured != 1 || third.Known != 1 {
 		t.Errorf("%+v, %v", third, err)
@@ -502,7 +607,7 @@ func TestProgramsFindTheirWeightsInTheCache(t *testing.T) {
 			t.Fatal(err)
 		}
 		count[cache] = timed.Load()
-		if made := int64(2 + 2*len(m.variants)*len(m.Places)); runs.Load() != made { // two tell what one takes, two make each ready at each place
+		if made := int64(4 + 2*len(m.variants)*len(m.Places)); runs.Load() != made { // two tell what one takes at the least place and at the largest, two make each ready at each place
 			t.Errorf("a cache of %d bytes: %d runs are not timed, want %d", cache, runs.Load(), made)
 		}
 		i := slices.IndexFunc(m.Layers, func(l choose.Layer) bool { return l.Name == "first" })

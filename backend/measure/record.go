@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -79,6 +80,12 @@ func (r *Record) Check(machine string) error {
 	return nil
 }
 
+// start is what Write begins with.
+const start = "{\n \"version\": "
+
+// IsRecord reports whether a file was a record, however damaged it may be, of any machine and version.
+func IsRecord(b []byte) bool { return bytes.HasPrefix(b, []byte(start)) }
+
 // Write writes the record.
 func (r *Record) Write(w io.Writer) error {
 	b, err := json.MarshalIndent(r, "", " ")
@@ -89,12 +96,13 @@ func (r *Record) Write(w io.Writer) error {
 	return err
 }
 
-// Add adds what another record of the machine has, which counts where both have something.
+// Add adds what another record of the machine has. Of a problem that both have, of as many columns, all of it counts: forms are compared
+// with dense in the same runs.
 func (r *Record) Add(o *Record) {
 	if o == nil {
 		return
 	}
-	r.Entries = merge(r.Entries, o.Entries, func(e Entry) string { return fmt.Sprint(e.Problem, "\x00", e.Form, "\x00", e.N) })
+	r.Entries = merge(r.Entries, o.Entries, func(e Entry) string { return fmt.Sprint(e.Problem, "\x00", e.N) })
 	r.Programs = merge(r.Programs, o.Programs, func(p Program) string { return p.Key })
 }
 
@@ -109,10 +117,10 @@ func merge[T any](a, b []T, key func(T) string) []T {
 }
 
 // Of is what a record has of some problems and of the programs of a key.
-func (r *Record) Of(problems []string, key string) *Record {
+func (r *Record) Of(problems [][]string, key string) *Record {
 	out := &Record{Version: r.Version, Machine: r.Machine}
 	for _, e := range r.Entries {
-		if slices.Contains(problems, e.Problem) {
+		if slices.ContainsFunc(problems, func(list []string) bool { return slices.Contains(list, e.Problem) }) {
 			out.Entries = append(out.Entries, e)
 		}
 	}
@@ -124,26 +132,26 @@ func (r *Record) Of(problems []string, key string) *Record {
 	return out
 }
 
-// of is what a problem took in a form, by columns.
-func (r *Record) of(problem string, f choose.Form) []Entry {
-	var out []Entry
-	for _, e := range r.Entries {
-		if e.Problem == problem && e.Form == f.String() {
-			out = append(out, e)
+// of is what a problem of so many columns took in a form; nil where that is not known.
+func (r *Record) of(problem string, f choose.Form, columns int) *Entry {
+	for i := range r.Entries {
+		if e := &r.Entries[i]; e.Problem == problem && e.N == columns && e.Form == f.String() {
+			return e
 		}
 	}
-	return out
+	return nil
 }
 
-// Problem says what of the use of a weight decides how long it takes, but for the columns: two that are the same are measured
-// together.
+// Problem says what of the use of a weight, of the sizes that it has at a place, decides how long its node takes, but for the columns: two
+// that are the same are measured together.
 func Problem(l *choose.Layer, w *ir.Weight, threads int) string {
 	text := fmt.Sprintf("%s %s %dx%d %s %.0f%%", l.Op, l.DType, l.Rows, l.Cols, l.Pattern, 100*l.Sparsity)
 	if s := w.Slide; s != nil {
-		text += fmt.Sprintf(" kernel %v stride %v dilation %v pads %v", s.Kernel, s.Stride, s.Dilation, s.Begin)
+		images, out := s.Pixels()
+		text += fmt.Sprintf(" kernel %v stride %v dilation %v pads %v, %d images of %v", s.Kernel, s.Stride, s.Dilation, s.Begin, images, out)
 	}
 	if w.Reuse != ir.Size(1) {
-		text += " again"
+		text += fmt.Sprintf(", %d steps", w.Reuse.AtOne())
 	}
 	return fmt.Sprintf("%s, %d threads", text, threads)
 }
@@ -161,7 +169,7 @@ func (v *Verdict) check() error {
 }
 
 // Key tells the verdict on some programs from others: by the problems and the forms of their weights, and the shapes of the inputs.
-func Key(problems []string, programs [][]choose.Layer, places []Place) string {
+func Key(problems [][]string, programs [][]choose.Layer, places []Place) string {
 	h := sha256.New()
 	for i, p := range problems {
 		fmt.Fprintln(h, p)

@@ -45,8 +45,9 @@ func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.T
 	}
 	v = &Verdict{Ms: make([][]float64, len(graphs))}
 	var times [][][]float64 // milliseconds, by place, program and round
+	var took time.Duration  // by the last round
 	for at, p := range places {
-		if at > 0 && time.Now().After(until) {
+		if at > 0 && time.Now().Add((1+leastRounds)*more(took, &places[at-1], &places[at])).After(until) {
 			break
 		}
 		share := time.Now().Add(time.Until(until) / time.Duration(len(places)-at))
@@ -79,9 +80,11 @@ func Judge(ctx context.Context, graphs []*ir.Graph, places []Place, until time.T
 			if at > 0 && r == 1 && time.Now().Add((leastRounds-1)*time.Since(start)).After(until) {
 				return v.of(times), nil
 			}
+			began := time.Now()
 			if err := round(true); err != nil {
 				return nil, err
 			}
+			took = time.Since(began)
 			if r+1 == most && most < mostVerdictRounds && unclear(ms) {
 				most *= 2
 			}

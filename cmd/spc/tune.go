@@ -58,8 +58,8 @@ func (f *measureFlags) options(c *cobra.Command) (spc.TuneOptions, error) {
 	o := spc.TuneOptions{Budget: f.budget, Timings: f.timings, Anew: f.anew}
 	if f.timings != "" {
 		err := atomicfile.Check(f.timings)
-		if err == nil && !f.anew {
-			err = spc.CheckTimings(f.timings)
+		if err == nil {
+			err = spc.CheckTimings(f.timings, f.anew)
 		}
 		if err != nil {
 			return o, fmt.Errorf("--timings %s: %w", f.timings, err)
@@ -70,8 +70,8 @@ func (f *measureFlags) options(c *cobra.Command) (spc.TuneOptions, error) {
 	switch {
 	case err == nil:
 		o.Timings = path
-	case errors.Is(err, spc.ErrCorrupt) || errors.Is(err, spc.ErrVersion):
-		o.Timings, o.Anew = path, true
+	case (errors.Is(err, spc.ErrCorrupt) || errors.Is(err, spc.ErrVersion)) && os.Remove(path) == nil:
+		o.Timings = path
 		warn(c, fmt.Sprintf("%s is made anew: %v", path, err))
 	default:
 		warn(c, fmt.Sprintf("what is measured is not kept for other models: %v", err))
@@ -100,7 +100,7 @@ func defaultTimings() (path string, err error) {
 	if err := atomicfile.Check(path); err != nil {
 		return "", err
 	}
-	return path, spc.CheckTimings(path)
+	return path, spc.CheckTimings(path, false)
 }
 
 // tuneFlags are the flags of tune.
@@ -161,7 +161,8 @@ func (f *tuneFlags) run(c *cobra.Command, args []string) error {
 	}
 	p := newProgress(c)
 	defer p.close()
-	p.Then(spc.TuneStages(f.budget)...)
+	p.writes(args[0])
+	o.Plan = p.Plan
 	m, err := loadModel(c, args[0], sizes{}, spc.RunOptions{Threads: f.threads})
 	if err != nil {
 		return err
@@ -172,6 +173,7 @@ func (f *tuneFlags) run(c *cobra.Command, args []string) error {
 		return fmt.Errorf("%s: %w", args[0], err)
 	}
 	defer tuned.Close()
+	p.At(writeStage, 0, 1)
 	if err := files.write(c.Context(), tuned); err != nil {
 		return err
 	}

@@ -134,6 +134,8 @@ func TestTuneRefusals(t *testing.T) {
 		{[]string{"tune", "ell.spx", "-o", "x.spx", "--tune-budget", "-1s"}, "want a time such as 60s or 5m, from 1s to 24h"},
 		{[]string{"tune", "ell.spx", "-o", "x.spx", "--timings", "bad.json"}, "--timings bad.json: timings of version 7, want 1"},
 		{[]string{"compile", "model.onnx", "-o", "x.spx", "--tune", "--timings", "bad.json"}, "--timings bad.json: timings of version 7, want 1"},
+		{[]string{"tune", "ell.spx", "-o", "x.spx", "--anew", "--timings", "ell.spx"}, "want a file of timings to make anew"},
+		{[]string{"compile", "model.onnx", "-o", "x.spx", "--tune", "--anew", "--timings", "model.onnx"}, "want a file of timings to make anew"},
 		{[]string{"tune", "ell.spx", "-o", "x.spx", "--timings", "x.spx"}, "--timings x.spx is also the file of -o x.spx"},
 		{[]string{"tune", "ell.spx", "-o", "x.spx", "--timings", "no/such/folder.json"}, "no such file"},
 		{[]string{"tune", "ell.spx", "-o", "bad.json", "--timings", "bad.json"}, "--timings bad.json: "},

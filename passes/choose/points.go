@@ -351,8 +351,9 @@ func (p *point) infer(g *ir.Graph, uses int) {
 
 // Place is sizes of all that is open in a graph.
 type Place struct {
-	Shapes  [][]int // of the inputs
-	Columns []int   // of the products of the graph's uses of weights
+	Shapes  [][]int     // of the inputs
+	Columns []int       // of the products of the graph's uses of weights
+	Weights []ir.Weight // these uses, of such sizes
 }
 
 // Places lists the points that formats are chosen for where inputs of such shapes can be made, each once.
@@ -367,7 +368,7 @@ func Places(g *ir.Graph, given map[string]Sizes) (list []Place) {
 		at := Place{Shapes: shapes}
 		for number, u := range g.WeightUses() {
 			w := p.at(number, u.Weight)
-			at.Columns = append(at.Columns, w.Columns())
+			at.Columns, at.Weights = append(at.Columns, w.Columns()), append(at.Weights, w)
 		}
 		list = append(list, at)
 	}

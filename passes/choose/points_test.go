@@ -514,7 +514,7 @@ func TestPlaces(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if places := Places(graph(t, weight(8, 8, 0.5)), nil); len(places) != 1 || fmt.Sprint(places[0]) != "{[[1 5 8]] [5]}" {
+	if places := Places(graph(t, weight(8, 8, 0.5)), nil); len(places) != 1 || fmt.Sprint(places[0].Shapes, places[0].Columns) != "[[1 5 8]] [5]" {
 		t.Errorf("known sizes: %v", places)
 	}
 }
