@@ -165,14 +165,19 @@ func (b *benchmark) measure(ctx context.Context, m *spc.Model, device *deviceFla
 	return nil
 }
 
-// add adds one profile's share of the mean.
+// add adds one profile's share of the mean. Runs need not go the same way: what the branches of an If have, or how often a body runs.
 func (b *benchmark) add(nodes []spc.NodeTime, of int) {
-	if b.Layers == nil {
-		for _, n := range nodes {
+	at := map[string][]int{} // in the order of runs of a node
+	for i, l := range b.Layers {
+		at[l.Name] = append(at[l.Name], i)
+	}
+	for _, n := range nodes {
+		i := len(b.Layers)
+		if list := at[n.Node]; len(list) > 0 {
+			i, at[n.Node] = list[0], list[1:]
+		} else {
 			b.Layers = append(b.Layers, layerTime{Name: n.Node, Op: n.Op, Format: n.Format})
 		}
-	}
-	for i, n := range nodes {
 		b.Layers[i].Us += n.Time.Seconds() * 1e6 / float64(of)
 	}
 }

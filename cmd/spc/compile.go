@@ -242,14 +242,15 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 	}
 	defer done()
 	var measure spc.TuneOptions
+	var after []spc.Stage
 	if f.tune {
 		if measure, err = f.measureFlags.options(c); err != nil {
 			return err
 		}
-		p.Then(spc.TuneStages(f.budget)...)
+		after = spc.TuneStages(f.budget)
 	}
 	if !prints {
-		p.writes(f.o.Model)
+		p.writes(f.o.Model, after...)
 	}
 	m, err := compileModel(c, f.o)
 	if err != nil {

@@ -191,11 +191,12 @@ func (p *progress) runs(model string, stages ...pace.Stage) {
 // writeStage is what compilations end with.
 const writeStage = "write"
 
-// writes plans that stage, for a model of about the size of the one that is read.
-func (p *progress) writes(model string) {
+// writes plans that stage after some others, for a model of about the size of the one that is read.
+func (p *progress) writes(model string, before ...pace.Stage) {
 	if info, err := os.Stat(model); err == nil {
-		p.Then(pace.Even(writeStage, 1, float64(info.Size())/1e9))
+		before = append(before, pace.Even(writeStage, 1, float64(info.Size())/1e9))
 	}
+	p.Then(before...)
 }
 
 // warn prints a line on standard error, in the place of a bar that is shown there.

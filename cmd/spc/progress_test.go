@@ -1,12 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"spc"
 	"spc/internal/pace"
 )
 
@@ -41,6 +44,8 @@ func TestProgressIsPrintedInLines(t *testing.T) {
 		{"prune", "model.onnx", "-o", "p.onnx", "--sparsity", "0.5", "--calib", "random:1", "--quantize", "int8"},
 		{"profile", "model.onnx", "--runs", "15"},
 		{"verify", "model.onnx", "--seeds", "40"},
+		{"compile", "model.onnx", "-o", "t.spx", "--sparsity", "0.8", "--tune", "--tune-budget", "2s", "--anew"},
+		{"tune", "m.spx", "-o", "t.spx", "--tune-budget", "2s", "--anew"},
 	} {
 		r := spcRun(args...)
 		if r.status != 0 {
@@ -51,6 +56,9 @@ func TestProgressIsPrintedInLines(t *testing.T) {
 			if !regexp.MustCompile(`^spc: ([a-zA-Z0-9 ,/]+)(, \d+% done, .* left|, for .*)$`).MatchString(l) {
 				t.Errorf("spc %v prints %q", args, l)
 			}
+		}
+		if !strings.Contains(r.errors, "spc: tune") && slices.ContainsFunc(args, func(a string) bool { return strings.HasSuffix(a, "tune") }) {
+			t.Errorf("spc %v tells nothing of tuning", args)
 		}
 		if all := percents(t, r.errors); len(all) == 0 || all[len(all)-1] < 10 {
 			t.Errorf("spc %v shows %v percent", args, all)
@@ -74,5 +82,22 @@ func TestStatesAreShort(t *testing.T) {
 		if got := stateText(c.state); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
+	}
+}
+
+// Runs of a model need not have the same nodes, as where what is random chooses a branch.
+func TestLayersOfRunsThatDiffer(t *testing.T) {
+	node := func(name string, ms int) spc.NodeTime {
+		return spc.NodeTime{Node: name, Time: time.Duration(ms) * time.Millisecond}
+	}
+	var b benchmark
+	b.add([]spc.NodeTime{node("a", 2), node("body", 4), node("body", 6)}, 2)
+	b.add([]spc.NodeTime{node("a", 4), node("other", 8), node("body", 10), node("body", 2), node("body", 20)}, 2)
+	var got []string
+	for _, l := range b.Layers {
+		got = append(got, fmt.Sprintf("%s %.0f", l.Name, l.Us))
+	}
+	if want := []string{"a 3000", "body 7000", "body 4000", "other 4000", "body 10000"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -86,11 +86,11 @@ func New(now func() time.Time) *Tracker {
 	return t
 }
 
-// Then says what comes after all that is planned, and after what it was told before.
+// Then says what comes after all that is planned, in the place of what it was told before.
 func (t *Tracker) Then(stages ...Stage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.then = append(t.then, stages...)
+	t.then = stages
 }
 
 // Plan says what is to come, the first of which begins now, in the place of what was planned before.
