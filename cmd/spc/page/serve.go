@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -47,10 +48,13 @@ func (l *Listener) URL() string { return "http://" + l.Addr().String() + "/" }
 // Serve serves the page of models until the context ends, which is no error. A POST of profile?model=I runs model I by
 // its Measure and answers with what that gives, which the page shows from then on.
 func (l *Listener) Serve(ctx context.Context, models []*Model, measures []Measure) error {
-	s := &http.Server{
+	return l.serve(ctx, &http.Server{
 		Handler: &handler{host: l.host, models: models, measures: measures}, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, MaxHeaderBytes: 1 << 16,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
+	})
+}
+
+func (l *Listener) serve(ctx context.Context, s *http.Server) error {
+	s.BaseContext = func(net.Listener) context.Context { return ctx }
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -140,6 +144,11 @@ func (h *handler) profile(w http.ResponseWriter, r *http.Request) {
 	i, err := strconv.Atoi(r.URL.Query().Get("model"))
 	if err != nil || i < 0 || i >= len(h.measures) {
 		http.Error(w, fmt.Sprintf("no model %q, want one of 0 to %d", r.URL.Query().Get("model"), len(h.measures)-1), http.StatusBadRequest)
+		return
+	}
+	// What is left unread would hide that the client goes away, which ends the context.
+	if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, 1<<16)); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	if !h.busy.TryLock() {

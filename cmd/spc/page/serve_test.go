@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 )
 
 // What a browser sends for another site is refused, and what the page sends is not.
@@ -90,6 +91,73 @@ func TestServerMeasuresOneAtATime(t *testing.T) {
 	close(end)
 	if w := <-first; w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), fault.Error()) {
 		t.Errorf("status %d, %s", w.Code, w.Body)
+	}
+}
+
+// A run may take longer than its request may take to arrive, and ends where its client goes away.
+func TestRunsEndWithTheirClients(t *testing.T) {
+	const arrival = 50 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	l, err := Listen(ctx, ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	started, ended := make(chan bool), make(chan error, 1)
+	forever := func(ctx context.Context) (*Measured, error) {
+		started <- true
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return nil, ctx.Err()
+	}
+	long := func(ctx context.Context) (*Measured, error) {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(10 * arrival):
+			return &Measured{Ms: 7}, nil
+		}
+	}
+	h := &handler{models: []*Model{{}, {}}, measures: []Measure{long, forever}}
+	served := make(chan error)
+	go func() { served <- l.serve(ctx, &http.Server{Handler: h, ReadTimeout: arrival}) }()
+
+	post := func(ctx context.Context, model, body string) (int, string, error) {
+		r, err := http.NewRequestWithContext(ctx, "POST", l.URL()+"profile?model="+model, strings.NewReader(body))
+		if err != nil {
+			return 0, "", err
+		}
+		r.Header.Set("Content-Type", "application/json")
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return 0, "", err
+		}
+		defer answer.Body.Close()
+		b, err := io.ReadAll(answer.Body)
+		return answer.StatusCode, string(b), err
+	}
+	for _, c := range []struct {
+		body   string
+		status int
+	}{{"", 200}, {"{}", 200}, {strings.Repeat(" ", 1<<17), 400}} {
+		if status, answer, err := post(ctx, "0", c.body); err != nil || status != c.status {
+			t.Errorf("%d bytes: status %d, %s, %v", len(c.body), status, answer, err)
+		}
+	}
+	for _, body := range []string{"", "{}"} {
+		gone, leave := context.WithCancel(ctx)
+		go post(gone, "1", body)
+		<-started
+		leave()
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%d bytes: the run goes on without its client", len(body))
+		}
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
 	}
 }
 
