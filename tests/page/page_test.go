@@ -366,6 +366,26 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
+// Before formats are chosen no weight is described, and there may be no node.
+func TestPageOfWhatIsNotCompiledWhole(t *testing.T) {
+	b := tab(t)
+	empty := func(uint64) (*archs.Model, error) {
+		m := archs.New("empty", 17)
+		m.Output("out", m.Weight("w", archs.LeCun(2), 2, 2), archs.Float32, 2, 2)
+		return m.Model(1)
+	}
+	for _, path := range []string{compiled(t, "folded", arch("resnet"), "--stop-after", "fold"), compiled(t, "empty", empty)} {
+		goTo(t, b, html(t, path))
+		for _, view := range []string{"graph", "table", "totals"} {
+			b.must(t, chromedp.Click(chromedp.CSS("#tab-"+view)))
+			b.see(t, "view === "+jsString(view)+" && models[0].layers.length === 0")
+		}
+		b.see(t, "document.querySelector('#detail h2') && document.getElementById('facts').textContent.startsWith('0 weights')")
+	}
+	goTo(t, b, html(t, compiled(t, "folded", arch("resnet"), "--stop-after", "fold")))
+	b.see(t, "models[0].nodes.length > 10 && models[0].timed > 0")
+}
+
 // frames pans and zooms over the whole graph, all of it unfolded, and gives the 95th percentile of the times between frames.
 const frames = `(async () => {
 	const v = views[0];

@@ -63,17 +63,25 @@ func New(m *spc.Model, file string, size int64, inputs map[string]*tensor.Tensor
 	r := m.Explain()
 	on := r.Options.CPU()
 	p := &Model{
-		File: file, Bytes: size, Options: r.Options, Totals: r.Totals, Layers: r.Layers, Assumed: o.Assumed,
+		File: file, Bytes: size, Options: r.Options, Totals: r.Totals, Layers: list(r.Layers), Assumed: o.Assumed,
 		Pictures: map[string]*picture{}, Machine: roofs{on.Name, on.Peak, on.Next, on.Memory},
 	}
-	p.Nodes = nodes(o, p.Layers)
-	p.Tree = tree(p.Nodes)
+	p.Nodes = list(nodes(o, p.Layers))
+	p.Tree = list(tree(p.Nodes))
 	side := pictureSide(len(p.Layers))
 	err = m.Weights(func(name string, w *tensor.Tensor) error {
 		p.Pictures[name] = draw(w, side)
 		return nil
 	})
 	return p, err
+}
+
+// list is what JSON has as a list though nothing is in it.
+func list[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
 }
 
 //go:embed assets

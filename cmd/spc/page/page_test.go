@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"spc"
 	"spc/ir/tensor"
+	"spc/tests/archs"
 )
 
 // A page holds two scripts whatever names models have, and the policy names the code.
@@ -48,6 +50,35 @@ func TestNamesStayData(t *testing.T) {
 		if err := json.Unmarshal([]byte(data), &got); err != nil || got.Models[0].Nodes[0].N != name {
 			t.Errorf("the data have the name %q, %v", got.Models[0].Nodes[0].N, err)
 		}
+	}
+}
+
+// A model without a described weight has lists, on which scripts call methods.
+func TestListsAreThereWhereTheyAreEmpty(t *testing.T) {
+	b := archs.New("small", 17)
+	b.Output("out", b.Node("MatMul", nil, b.Input("in", archs.Float32, 1, 4), b.Weight("w", archs.LeCun(4), 4, 4)), archs.Float32, 1, 4)
+	made, err := b.Model(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "small.onnx")
+	if err := os.WriteFile(path, made.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	m, err := spc.Compile(t.Context(), spc.CompileOptions{Model: path, Debug: spc.DebugOptions{StopAfter: "fold"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	p, err := New(m, "small.spx", 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Layers == nil || len(p.Layers) > 0 || len(p.Nodes) == 0 || len(p.Tree) == 0 {
+		t.Errorf("layers %v, nodes %v, tree %v", p.Layers, p.Nodes, p.Tree)
+	}
+	if b, err := json.Marshal(Model{Nodes: list[node](nil), Tree: list[child](nil)}); err != nil || !strings.Contains(string(b), `"nodes":[],"tree":[]`) {
+		t.Errorf("%s, %v", b, err)
 	}
 }
 
