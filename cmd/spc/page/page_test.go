@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,6 +118,31 @@ func TestLibrariesAreWhatWasFetched(t *testing.T) {
 			if err := Write(&page, nil, false); err != nil || !strings.Contains(page.String(), string(b)) {
 				t.Errorf("the page lacks the licence of %s (%v)", name, err)
 			}
+		}
+	}
+}
+
+// Each format has a colour of its own in both themes, and a place in the legend.
+func TestFormatsHaveColours(t *testing.T) {
+	style, script := string(asset("page.css")), string(asset("base.js"))
+	list := regexp.MustCompile(`const formats = (\[.*\]);`).FindStringSubmatch(script)
+	var known []spc.Format
+	if list == nil || json.Unmarshal([]byte(list[1]), &known) != nil || !slices.Equal(known, spc.Formats()) {
+		t.Errorf("the script knows the formats %v, want %v", known, spc.Formats())
+	}
+	names := []spc.Format{"none"}
+	names = append(names, spc.Formats()...)
+	for _, theme := range []string{":root {", `:root[data-theme="dark"] {`} {
+		_, rules, _ := strings.Cut(style, theme)
+		rules, _, _ = strings.Cut(rules, "}")
+		seen := map[string]spc.Format{}
+		for _, f := range names {
+			colour := regexp.MustCompile(`--` + string(f) + `: (#[0-9a-f]{6});`).FindStringSubmatch(rules)
+			if colour == nil || seen[colour[1]] != "" {
+				t.Errorf("%s %s has the colour %q", theme, f, colour)
+				continue
+			}
+			seen[colour[1]] = f
 		}
 	}
 }
