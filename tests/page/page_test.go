@@ -366,6 +366,51 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
+// Where sizes are open, candidates have the times for as many columns as the page says, be these predicted or measured, and weights of two forms
+// have a colour.
+func TestLayersForOpenSizes(t *testing.T) {
+	b := tab(t)
+	open := []string{"--sparsity", "0.5", "--dim", "batch=1", "--dim", "t=1,12"}
+	goTo(t, b, html(t, compiled(t, "decoder", Decoder, open...), "--dim", "t=12"))
+	b.see(t, "[...document.querySelectorAll('#legend .key')].some(k => k.textContent === 'pair')")
+	b.see(t, "formatColour('pair') !== formatColour('dense') && formatColour('pair') !== colours.none")
+	candidatesAreShown(t, b)
+	goTo(t, b, html(t, compiled(t, "tuned", Decoder, append(open, "--tune", "--tune-budget", "20s")...), "--dim", "t=12"))
+	candidatesAreShown(t, b)
+}
+
+// candidatesAreShown checks the bars of each layer with times for several numbers of columns.
+func candidatesAreShown(t *testing.T, b *Tab) {
+	t.Helper()
+	type layer struct {
+		Name       string
+		N          int
+		Candidates []struct {
+			Times    []float64 `json:"points_us"`
+			Measured float64   `json:"measured_us"`
+			Scaled   []int     `json:"scaled_points"`
+		}
+	}
+	for _, l := range value[[]layer](t, b, "models[0].layers") {
+		if len(l.Candidates) == 0 {
+			continue
+		}
+		value[int](t, b, "(select("+jsString(l.Name)+"), 0)")
+		b.see(t, fmt.Sprintf("[...document.querySelectorAll('#detail h3')].some(h => h.textContent === 'Candidates, for %d columns')", l.N))
+		b.see(t, "[...document.querySelectorAll('#detail th')].some(h => h.textContent === 'mean predicted')")
+		sets := value[[][]*float64](t, b, "[...shown.values()].find(c => c.canvas.getAttribute('aria-label').endsWith('times of the candidates')).data.datasets.map(d => d.data)")
+		for _, c := range l.Candidates {
+			set, last := 0, len(c.Times)-1
+			if c.Measured > 0 && !slices.Contains(c.Scaled, last) {
+				set = 1
+			}
+			if !slices.ContainsFunc(sets[set], func(v *float64) bool { return v != nil && *v == c.Times[last] }) {
+				t.Errorf("%s: no bar of set %d shows %g us", l.Name, set, c.Times[last])
+			}
+		}
+	}
+}
+
 // Before formats are chosen no weight is described, and there may be no node.
 func TestPageOfWhatIsNotCompiledWhole(t *testing.T) {
 	b := tab(t)

@@ -95,6 +95,14 @@ function retime(m) {
 
 const layersOf = (m, n) => n.l.map(i => m.layers[i]);
 const chosen = l => (l.candidates || []).find(c => c.chosen);
+// timesOf are those of a layer's candidate for l.n columns, predicted and measured, 0 where there is none. Where the layer has times for several
+// numbers of columns, predicted_us and measured_us are means over these.
+function timesOf(l, c) {
+  const k = (l.points || []).findIndex(p => p.n === l.n);
+  if (k < 0) return { c, predicted: c.predicted_us, measured: c.measured_us || 0 };
+  const measured = c.measured_us > 0 && !(c.scaled_points || []).includes(k);
+  return { c, predicted: measured ? 0 : c.points_us[k], measured: measured ? c.points_us[k] : 0 };
+}
 // own is the time that a layer's candidate took in the model, where that is its node's and comparable: on one thread, and with
 // as many columns as were predicted for.
 function own(m, n, l) {

@@ -56,11 +56,11 @@ function bars(into, label, names, sets, write, click) {
 }
 
 function candidateBars(into, m, n, l) {
-  const list = l.candidates.slice().sort((a, b) => a.predicted_us - b.predicted_us);
-  const times = list.map(c => c.measured_us || c.chosen && own(m, n, l) || null), measured = times.some(t => t);
-  const names = list.map(c => (c.chosen ? "● " : "") + configured(c.format, c.config) + (c.dtype !== l.dtype ? " " + c.dtype : ""));
-  const sets = [{ label: "predicted", data: list.map(c => c.predicted_us), colour: list.map(c => mix(formatColour(c.format), colours.panel, c.chosen && !measured ? 1 : 0.45)) }];
-  if (measured) sets.push({ label: "measured", data: times, colour: list.map(c => formatColour(c.format)) });
+  const list = l.candidates.map(c => timesOf(l, c)).sort((a, b) => (a.predicted || a.measured) - (b.predicted || b.measured));
+  const times = list.map(k => k.measured || k.c.chosen && own(m, n, l) || null), measured = times.some(t => t);
+  const names = list.map(({ c }) => (c.chosen ? "● " : "") + configured(c.format, c.config) + (c.dtype !== l.dtype ? " " + c.dtype : ""));
+  const sets = [{ label: "predicted", data: list.map(k => k.predicted || null), colour: list.map(({ c }) => mix(formatColour(c.format), colours.panel, c.chosen && !measured ? 1 : 0.45)) }];
+  if (measured) sets.push({ label: "measured", data: times, colour: list.map(({ c }) => formatColour(c.format)) });
   return bars(into, "Predicted " + (measured ? "and measured " : "") + "times of the candidates", names, sets, micros);
 }
 

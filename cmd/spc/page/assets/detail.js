@@ -62,8 +62,10 @@ function describeWeight(into, m, n, l, several) {
     candidateBars(into, m, n, l);
     const how = el("div", { class: "scroll" });
     into.append(el("details", {}, el("summary", {}, "Work, efficiency, and why"), how));
+    const mean = l.points && l.points.length ? "mean " : "";
+    if (mean) how.append(el("p", { class: "note" }, `Means are over ${l.points.map(p => p.n).join(", ")} columns; work and efficiency are for ${l.n}.`));
     how.append(el("table", { class: "small" },
-      el("thead", {}, el("tr", {}, ["format", "stored", "work", "efficiency", "predicted", "measured"].map((h, i) => el("th", { class: i ? "r" : null }, h)))),
+      el("thead", {}, el("tr", {}, ["format", "stored", "work", "efficiency", mean + "predicted", mean + "measured"].map((h, i) => el("th", { class: i ? "r" : null }, h)))),
       el("tbody", {}, l.candidates.flatMap(c => [
         el("tr", { class: c.chosen ? "chosen" : null }, [configured(c.format, c.config), bytes(c.stored_bytes), work(c.work), percent(c.efficiency), micros(c.predicted_us), c.measured_us ? micros(c.measured_us) : ""].map((v, i) => el("td", { class: i ? "r" : null }, v))),
         el("tr", {}, el("td", { class: "why", colspan: "6" }, [c.kernel, c.why].filter(Boolean).join(": "))),
