@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"image/color"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"spc"
 )
 
 type profileOut struct {
@@ -121,6 +124,25 @@ func TestProfileDrawsPictures(t *testing.T) {
 		}
 	}
 	ok(t, "profile", "--plot", "layers", "c.svg", "model.onnx", "--runs", "1")
+}
+
+// Each kind of layers has a colour of its own.
+func TestKindsInPicturesHaveColours(t *testing.T) {
+	f := &figure{layers: []shown{{}}}
+	for _, name := range spc.Formats() {
+		f.layers = append(f.layers, shown{format: string(name)})
+	}
+	kinds, colors := f.kinds()
+	seen := map[color.RGBA]string{}
+	for i, c := range colors {
+		if seen[c] != "" {
+			t.Errorf("%s has the colour of %s", kinds[i], seen[c])
+		}
+		seen[c] = kinds[i]
+	}
+	if len(kinds) != len(f.layers) || kinds[len(kinds)-1] != plain {
+		t.Errorf("the kinds are %q", kinds)
+	}
 }
 
 func TestNamesInPicturesTellLayersApart(t *testing.T) {
