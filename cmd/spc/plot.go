@@ -201,37 +201,84 @@ func (p *profile) figure() *figure {
 	return f
 }
 
-// predicted is what pictures of a model show that has not run: the products of its weights, with the time that dense ones were predicted
-// to take.
-func predicted(path string, m *spc.Model) (*figure, error) {
+// known is what is known of a node's weights, in microseconds: of one evaluation of each product as they are stored and were they dense, and
+// what the whole node took with a dense weight, 0 where that was not measured.
+type known struct {
+	chosen, dense, denseNode float64
+	measured                 bool // as they are stored
+}
+
+// knownOf lists what a report knows, by node.
+func knownOf(layers []spc.Layer) map[string]known {
+	nodes := map[string]known{}
+	for i := range layers {
+		l, at := &layers[i], nodes[layers[i].Name]
+		for k := range l.Candidates {
+			c := &l.Candidates[k]
+			us, _ := l.Us(c, l.N)
+			if c.Chosen {
+				at.chosen += us
+				at.measured = at.measured || c.MeasuredUs > 0
+			}
+			if c.Format != choose.Dense {
+				continue
+			}
+			at.dense += us
+			if c.MeasuredUs > 0 {
+				at.denseNode = max(at.denseNode, us)
+			}
+		}
+		nodes[l.Name] = at
+	}
+	return nodes
+}
+
+// foretold is what pictures of a model show that has not run: the products of its weights, or the nodes where tuning measured these, with the
+// time that dense ones were predicted or measured to take.
+func foretold(path string, m *spc.Model) (*figure, error) {
 	r := m.Explain()
 	if r.Options.Target != string(spc.CPU) {
 		return nil, fmt.Errorf("formats were chosen for %s, and there are only profiles of CPUs", r.Options.Target)
 	}
-	dense, chosen := map[string]float64{}, map[string]float64{} // by node, of one evaluation of each product
-	for _, l := range r.Layers {
-		for _, c := range l.Candidates {
-			if c.Format == choose.Dense {
-				dense[l.Name] += c.PredictedUs
-			}
-			if c.Chosen {
-				chosen[l.Name] += c.PredictedUs
-			}
-		}
-	}
-	p := r.Options.CPU()
-	roof := p.Roof(1, r.Totals.StoredBytes)
-	f := &figure{
-		title: filepath.Base(printable(path)) + ": predicted time of each layer with weights",
-		axis:  "one core of profile " + p.Name, mark: "predicted as dense",
-		roof: &roof, cores: "1 core, profile " + p.Name,
-	}
+	f, nodes, measured := &figure{}, knownOf(r.Layers), 0
 	for _, n := range m.Predicted() {
-		s := shown{name: n.Node, format: n.Format, us: us(n.Predicted), flops: n.FLOPs, bytes: n.Bytes}
-		if n.Format != choose.Dense {
-			s.mark = s.us * dense[n.Node] / max(chosen[n.Node], tiny)
+		s, of := shown{name: n.Node, format: n.Format, us: us(n.Predicted), flops: n.FLOPs, bytes: n.Bytes}, nodes[n.Node]
+		if of.measured {
+			measured++
+		}
+		switch {
+		case n.Format == choose.Dense:
+		case of.measured:
+			s.mark = of.denseNode
+		default: // which counts what is evaluated again
+			s.mark = s.us * of.dense / max(of.chosen, tiny)
 		}
 		f.layers = append(f.layers, s)
 	}
+	f.label(filepath.Base(printable(path)), r, measured)
 	return f, nil
+}
+
+// label says of how many layers the times were measured when the model was tuned, the others being predicted.
+func (f *figure) label(name string, r *spc.Report, measured int) {
+	p, threads := r.Options.CPU(), 1
+	predicted := "one core of profile " + p.Name
+	switch {
+	case measured == 0:
+		f.title, f.axis, f.mark = name+": predicted time of each layer with weights", predicted, "predicted as dense"
+	case measured == len(f.layers):
+		f.title, f.mark = name+": time of each layer with weights, measured when it was tuned", "measured as dense"
+	default:
+		f.title, f.mark = name+": time of each layer with weights, measured when it was tuned, else predicted", "as dense, likewise"
+	}
+	if measured > 0 {
+		if r.Tuned != nil {
+			threads = max(1, r.Tuned.Threads)
+		}
+		if f.axis = plural(threads, "thread"); measured < len(f.layers) {
+			f.axis += ", else " + predicted
+		}
+	}
+	roof := p.Roof(threads, r.Totals.StoredBytes)
+	f.roof, f.cores = &roof, plural(threads, "core")+", profile "+p.Name
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"image/color"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -142,6 +143,67 @@ func TestKindsInPicturesHaveColours(t *testing.T) {
 	}
 	if len(kinds) != len(f.layers) || kinds[len(kinds)-1] != plain {
 		t.Errorf("the kinds are %q", kinds)
+	}
+}
+
+// A picture of a tuned model has the times that were measured, of dense weights too, and says so.
+func TestPicturesOfTunedModels(t *testing.T) {
+	workspace(t)
+	ok(t, "compile", "model.onnx", "-o", "tuned.spx", "--sparsity", "0.95", "--tune", "--tune-budget", "20s", "--quiet")
+	ok(t, "compile", "model.onnx", "-o", "plain.spx", "--sparsity", "0.95", "--quiet")
+	for path, want := range map[string][]string{"tuned.spx": {"measured when it was tuned"}, "plain.spx": {"predicted time of each layer", "one core of profile default", "predicted as dense"}} {
+		ok(t, "inspect", path, "--plot", "layers", "layers.svg")
+		b, err := os.ReadFile("layers.svg")
+		for _, w := range want {
+			if err != nil || !strings.Contains(string(b), w) {
+				t.Errorf("%s: no %q in the picture, %v", path, w, err)
+			}
+		}
+		m, err := spc.Open(path, spc.RunOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		f, err := foretold(path, m)
+		if err != nil || len(f.layers) == 0 {
+			t.Fatalf("%d layers, %v", len(f.layers), err)
+		}
+		for _, l := range m.Explain().Layers {
+			s := f.layers[slices.IndexFunc(f.layers, func(s shown) bool { return s.name == l.Name })]
+			for _, c := range l.Candidates {
+				us, _ := l.Us(&c, l.N)
+				if at := s.us; c.Chosen && math.Abs(at-us) > 0.01*us+0.001 || c.Format == "dense" && l.Format != "dense" && math.Abs(s.mark-us) > 0.01*us+0.001 {
+					t.Errorf("%s, %s: a bar of %g and a mark at %g us, want %g for %s", path, l.Name, at, s.mark, us, c.Format)
+				}
+			}
+		}
+	}
+}
+
+func TestPicturesSayWhatWasMeasured(t *testing.T) {
+	layers := []spc.Layer{{Name: "a", Format: "ell", N: 1, Candidates: []spc.Candidate{
+		{Format: "ell", PredictedUs: 3, MeasuredUs: 5, Chosen: true}, {Format: "dense", PredictedUs: 9, MeasuredUs: 20}, {Format: "csr", PredictedUs: 4},
+	}}}
+	if got, want := knownOf(layers)["a"], (known{5, 20, 20, true}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	layers[0].Candidates[0].MeasuredUs, layers[0].Candidates[1].MeasuredUs = 0, 0
+	if got, want := knownOf(append(layers, layers[0]))["a"], (known{chosen: 6, dense: 18}); got != want {
+		t.Errorf("of two weights %+v, want %+v", got, want)
+	}
+	for _, c := range []struct {
+		measured          int
+		title, axis, mark string
+	}{
+		{0, "m: predicted time of each layer with weights", "one core of profile default", "predicted as dense"},
+		{1, "m: time of each layer with weights, measured when it was tuned, else predicted", "2 threads, else one core of profile default", "as dense, likewise"},
+		{2, "m: time of each layer with weights, measured when it was tuned", "2 threads", "measured as dense"},
+	} {
+		f := &figure{layers: make([]shown, 2)}
+		f.label("m", &spc.Report{Tuned: &spc.Tuned{Threads: 2}}, c.measured)
+		if f.title != c.title || f.axis != c.axis || f.mark != c.mark {
+			t.Errorf("%d measured: %q, %q, %q", c.measured, f.title, f.axis, f.mark)
+		}
 	}
 }
 
