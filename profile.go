@@ -116,7 +116,7 @@ func (m *Model) timed(n *ir.Node) NodeTime {
 }
 
 // predictedOf is the time in seconds that was predicted for the products of a node's weight, or measured for the whole node, and then what that
-// took dense; 0 where that was for another number of columns or another device.
+// took dense; 0 where nothing is known of so many columns, or where it was for another device.
 func (r *Report) predictedOf(node, weight string, w ir.Weight) (seconds, dense float64) {
 	if r.Options.Target != string(CPU) || !w.Cols.Known() || !w.Reuse.Known() {
 		return 0, 0

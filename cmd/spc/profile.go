@@ -79,12 +79,13 @@ func profileCommand() *cobra.Command {
 		Use:   "profile MODEL.{spx,onnx} [--plot PICTURE FILE.{png,svg}]",
 		Short: "Measure each layer's time, and compare it with what the machine allows",
 		Long: `Run a model some times on the same inputs, by default random ones, and show the
-median time of each layer; the time that its format was predicted to take, where that
-was for as many columns; its operations a second and the bytes that it reads and writes,
-of sparse weights the values and indices that are stored; and the share that it
-reaches of the roofline, the least time that the peak and the bandwidth of the default
-machine's profile allow. More than 100% is possible: the machine may be a faster one, the
-bytes may lie in a nearer cache, and convolutions may be transformed to multiply less.
+median time of each layer; the time that its format was predicted to take, where that is
+known for as many columns or for fewer and for more; its operations a second and the bytes
+that it reads and writes, of sparse weights the values and indices that are stored; and the
+share that it reaches of the roofline, the least time that the peak and the bandwidth of
+the profile allow that the model was compiled by. More than 100% is possible: the machine
+may be a faster one, the bytes may lie in a nearer cache, and convolutions may be
+transformed to multiply less.
 
 Runs with times for layers alternate with runs without. Layers that the latter compute
 together, in cascades, are told: their times are those of layers computed one by one.
