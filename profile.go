@@ -1,6 +1,7 @@
 package spc
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -150,19 +151,28 @@ func (r *Report) predictedOf(node, weight string, w ir.Weight) (seconds, dense f
 func (m *Model) Predicted() []NodeTime {
 	type choice struct {
 		*Candidate
-		columns int
-		us      float64 // of so many
+		columns   int
+		us, dense float64 // of so many
 	}
 	chosen := map[[2]string]choice{}
 	for i := range m.report.Layers {
 		l := &m.report.Layers[i]
+		of := choice{columns: l.N}
 		for j := range l.Candidates {
-			if c := &l.Candidates[j]; c.Chosen {
-				us, _ := l.Us(c, l.N)
-				chosen[[2]string{l.Name, l.Weight}] = choice{c, l.N, us}
+			c := &l.Candidates[j]
+			us, _ := l.Us(c, l.N)
+			if c.Chosen {
+				of.Candidate, of.us = c, us
+			}
+			if c.Format == choose.Dense {
+				of.dense = us
 			}
 		}
+		if of.Candidate != nil {
+			chosen[[2]string{l.Name, l.Weight}] = of
+		}
 	}
+	wholes := map[string]*cpu.Whole{}
 	var list []NodeTime
 	for _, u := range m.graph.WeightUses() {
 		key := [2]string{u.Node.Name, u.Value.Name}
@@ -191,7 +201,9 @@ func (m *Model) Predicted() []NodeTime {
 		t.FLOPs += 2 * float64(values) * n * reuse
 		t.Bytes += float64(stored) + (in+float64(rows))*n*reuse*float64(u.Value.Type.DType.Size())
 		if c.MeasuredUs > 0 {
-			t.Predicted = max(t.Predicted, time.Duration(c.us*1e3)) // of the whole node
+			whole := cmp.Or(wholes[t.Node], &cpu.Whole{})
+			whole.Add(c.us, c.dense)
+			wholes[t.Node], t.Predicted = whole, time.Duration(whole.Seconds()*1e3) // in microseconds here
 		} else {
 			t.Predicted += time.Duration(c.us * reuse * 1e3)
 		}

@@ -192,7 +192,7 @@ func (f *figure) drawRoofline(path string) error {
 func (p *profile) figure() *figure {
 	f := &figure{
 		title: fmt.Sprintf("%s: measured time of each layer\nbatch %d, %s", filepath.Base(printable(p.Model)), p.Batch, plural(p.Threads, "thread")),
-		axis:  "medians of " + plural(p.Runs, "run"), mark: "predicted, of one core",
+		axis:  "medians of " + plural(p.Runs, "run"), mark: "predicted, for " + p.foretoldOn(),
 		roof: p.Roof, cores: plural(p.Threads, "core") + ", profile " + p.Machine,
 	}
 	for _, l := range p.Layers {

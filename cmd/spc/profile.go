@@ -34,6 +34,7 @@ type profile struct {
 	Layers  []profiled    `json:"layers"`
 
 	trace []spc.NodeTime // the steps of the traced run that took the median time
+	tuned int            // threads that tuning measured times on; 0 where it did not
 }
 
 // profiled is a layer. Numbers of its work are 0 where sizes do not tell.
@@ -201,6 +202,9 @@ func (p *profile) measure(ctx context.Context, m *timed, device *deviceFlags, wa
 		on := r.Options.CPU()
 		roof := on.Roof(p.Threads, r.Totals.StoredBytes)
 		p.Machine, p.Roof = on.Name, &roof
+		if r.Tuned != nil && r.Tuned.Measured+r.Tuned.Known > 0 {
+			p.tuned = r.Tuned.Threads
+		}
 	}
 	p.add(spc.SumSteps(p.trace), times, places)
 	return nil
@@ -310,9 +314,17 @@ func (p *profile) print(w io.Writer) {
 		t.AppendRow(row)
 	}
 	t.Render()
-	if p.Threads > 1 && slices.ContainsFunc(p.Layers, func(l profiled) bool { return l.PredictedUs > 0 }) {
-		fmt.Fprintln(w, "\npredictions are for one core")
+	if max(p.Threads, p.tuned) > 1 && slices.ContainsFunc(p.Layers, func(l profiled) bool { return l.PredictedUs > 0 }) {
+		fmt.Fprintln(w, "\npredictions are for "+p.foretoldOn())
 	}
+}
+
+// foretoldOn says what predictions are for.
+func (p *profile) foretoldOn() string {
+	if p.tuned > 0 {
+		return "one core, and where tuning measured for " + plural(p.tuned, "thread")
+	}
+	return "one core"
 }
 
 // roofText says what bounds a roofline.
