@@ -103,7 +103,7 @@ func (m *Model) timed(n *ir.Node) NodeTime {
 		} else if t.Format == "" {
 			t.Format = choose.Dense
 		}
-		s, dense := m.report.predictedOf(n.Name, v.Name, w)
+		s, dense := m.report.predictedOf(n.Name, v.WeightName(), w)
 		if known = known && s > 0; dense > 0 {
 			whole.Add(s, dense)
 		} else {

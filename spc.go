@@ -574,6 +574,8 @@ type NodePlace struct {
 	// Cascade is, where it is not 0, the number of nodes that the CPU computes together, strip by strip, in runs that
 	// nobody takes the times of.
 	Cascade int
+	// Spared are the bytes, read and written, of what the CPU finds in its place and does not copy, which the work of the node counts.
+	Spared int
 }
 
 // Placements tells where the nodes of the model run for such inputs, in the order of
@@ -594,7 +596,7 @@ func (m *Model) Placements(inputs map[string]*tensor.Tensor) ([]NodePlace, error
 	placed, err := partial.Placements(c.in)
 	out := make([]NodePlace, len(placed))
 	for i, at := range placed {
-		out[i] = NodePlace{at.Node.Name, at.Node.Op.Kind(), at.Part, at.Why, at.Interpreted, at.Cascade}
+		out[i] = NodePlace{at.Node.Name, at.Node.Op.Kind(), at.Part, at.Why, at.Interpreted, at.Cascade, at.Spared}
 	}
 	return out, m.met(err)
 }

@@ -60,7 +60,8 @@ type Tuned struct {
 	// Kept is the program that was: "measured", in which each weight has the form that was measured to be the fastest, "predicted" or
 	// "dense".
 	Kept string `json:"kept"`
-	// Why says why nothing was measured, as where the budget did not suffice; the program is then the predicted one.
+	// Why says why nothing was measured, as where the budget did not suffice; the program is then the predicted one, or the one that was
+	// tuned before.
 	Why string `json:"why,omitempty"`
 	// Unkept says why what was measured could not be written into the file of timings.
 	Unkept string `json:"unkept,omitempty"`
@@ -165,6 +166,10 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 	}
 	timings, err := ms.Run(ctx)
 	if errors.Is(err, measure.ErrBudget) {
+		if was := t.report.Tuned; was != nil && was.Why == "" {
+			*t.told = *was
+			predicted = program{graph: t.graph.Clone(), layers: t.report.Layers}
+		}
 		t.told.Why = err.Error()
 		return t.finish(predicted)
 	}
@@ -279,15 +284,15 @@ func (t *tuning) remember() error {
 		}
 		return nil
 	}
-	if t.o.Timings != "" {
+	if told := t.report.Tuned; told != nil && told.Hints != nil && told.Hints.Check(id) == nil {
+		t.known.Add(told.Hints)
+	}
+	if t.o.Timings != "" { // which counts where both have something
 		r, err := readTimings(t.o.Timings, id)
 		if err != nil {
 			return option.Errorf("%v %s: %v", option.Timings, t.o.Timings, err)
 		}
 		t.known.Add(r)
-	}
-	if told := t.report.Tuned; told != nil && told.Hints != nil && told.Hints.Check(id) == nil {
-		t.known.Add(told.Hints)
 	}
 	return nil
 }

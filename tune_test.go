@@ -220,6 +220,33 @@ func TestTooLittleTimeToTune(t *testing.T) {
 	}
 }
 
+// A model that was tuned stays as it is where there is too little time to do so again.
+func TestTooLittleTimeToTuneAgain(t *testing.T) {
+	m, err := spc.Compile(t.Context(), spc.CompileOptions{
+		Bytes: openModel(t), Prune: spc.PruneOptions{Sparsity: 0.8, KeepNone: true}, Dims: map[string]int{"T": 8, "batch": 1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	first, err := m.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Budget: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	again, err := first.Tune(t.Context(), spc.TuneOptions{Inputs: random(m), Budget: time.Nanosecond, Anew: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if w := again.Explain().Warnings(); len(w) != 1 || !strings.Contains(w[0], "nothing was measured, formats are as they were tuned before: ") {
+		t.Errorf("%q", w)
+	}
+	if a, b := fmt.Sprint(first.Explain().Layers), fmt.Sprint(again.Explain().Layers); a != b {
+		t.Errorf("layers were %s, and are %s", a, b)
+	}
+}
+
 // Inputs that no machine should be given are not made.
 func TestTooLargeToTune(t *testing.T) {
 	m, err := spc.Compile(t.Context(), spc.CompileOptions{

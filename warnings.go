@@ -43,7 +43,11 @@ func (r *Report) Warnings() []string {
 		}
 	}
 	if t := r.Tuned; t != nil && t.Why != "" {
-		warn("nothing was measured, formats are as predicted: %s", t.Why)
+		are := "as predicted"
+		if t.Measured+t.Known > 0 {
+			are = "as they were tuned before"
+		}
+		warn("nothing was measured, formats are %s: %s", are, t.Why)
 	}
 	if t := r.Tuned; t != nil && t.Unkept != "" {
 		warn("what was measured is not kept for other models: %s", t.Unkept)

@@ -81,6 +81,8 @@ type Placement struct {
 	// Cascade is, from 1 on, the number of a cascade: its nodes are computed together, strip by strip, in runs that are not
 	// traced. It is 0 where there is none.
 	Cascade int
+	// Spared are the bytes, read and written, of what the node would copy but for the place in which it lies already.
+	Spared int
 }
 
 // Partial is a Program that has no kernels for some nodes.

@@ -104,6 +104,15 @@ type Store struct {
 	Rows   int    // M
 	Cols   int    // K
 	Parts  []Part // the format's arrays, in its order
+	Of     string // the name of the weight that this is one of two forms of; empty for others
+}
+
+// WeightName is the name of the weight that a constant is, or is a form of.
+func (v *Value) WeightName() string {
+	if v.Store != nil && v.Store.Of != "" {
+		return v.Store.Of
+	}
+	return v.Name
 }
 
 // Part is one array of a Store.

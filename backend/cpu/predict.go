@@ -137,7 +137,7 @@ func (p *program) Placements(in []*tensor.Tensor) (out []backend.Placement, err 
 			return errors.Join(err, s.drop())
 		}
 		for st := range s.nodes() {
-			out = append(out, backend.Placement{Node: st.node, Interpreted: s.interprets(st), Cascade: cascade[st.node.Name]})
+			out = append(out, backend.Placement{Node: st.node, Interpreted: s.interprets(st), Cascade: cascade[st.node.Name], Spared: 2 * st.spared})
 		}
 		return s.drop()
 	})
@@ -279,7 +279,7 @@ func (r *Rates) weights(n *ir.Node, rate machine.NodeCost) (seconds, dense float
 		if v == nil || !v.IsConst() {
 			continue
 		}
-		p, known := r.Products(n.Name, v.Name, w.Cols.AtOne())
+		p, known := r.Products(n.Name, v.WeightName(), w.Cols.AtOne())
 		if !known {
 			return 0, 0, false
 		}

@@ -215,5 +215,5 @@ func (p *program) unpack(v *ir.Value) (*tensor.Tensor, error) {
 
 // forms returns those of a weight in two.
 func (p *program) forms(v *ir.Value) (*pair.Forms, error) {
-	return prepared(p, keyOfWeight(v, "forms"), func() (*pair.Forms, error) { return pair.Split(v.Store) })
+	return prepared(p, keyOfWeight(v, "forms"), func() (*pair.Forms, error) { return pair.Split(v.Store, v.Name) })
 }

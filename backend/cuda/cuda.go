@@ -387,7 +387,7 @@ func (p *program) forms(v *ir.Value) (*pair.Forms, error) {
 	if known := p.pairs[v.Store]; known != nil {
 		return known, nil
 	}
-	forms, err := pair.Split(v.Store)
+	forms, err := pair.Split(v.Store, v.Name)
 	if err == nil {
 		p.pairs[v.Store] = forms
 	}

@@ -36,7 +36,7 @@ func TestNodesSettleForTheFormOfTheirColumns(t *testing.T) {
 	kept := map[*ir.Store]*pair.Forms{}
 	split := func(v *ir.Value) (*pair.Forms, error) {
 		if kept[v.Store] == nil {
-			forms, err := pair.Split(v.Store)
+			forms, err := pair.Split(v.Store, v.Name)
 			if err != nil {
 				return nil, err
 			}

@@ -117,7 +117,7 @@ func (m *Measurement) Run(ctx context.Context) (t *Timings, err error) {
 		}
 	}
 	if measured == 0 {
-		return nil, fmt.Errorf("%w: %v do not suffice to load the model in %d ways and run each %d times", ErrBudget, m.Until.Sub(began).Round(time.Millisecond), len(m.variants), 2+leastRounds*m.runs())
+		return nil, fmt.Errorf("%w: %v do not suffice to load the model in %d ways and run each %d times", ErrBudget, max(0, m.Until.Sub(began)).Round(time.Millisecond), len(m.variants), 2+leastRounds*m.runs())
 	}
 	return m.timings(), nil
 }

@@ -1,7 +1,6 @@
 package measure
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 
 	"spc/ir"
@@ -64,6 +64,8 @@ func (r *Record) Check(machine string) error {
 	switch {
 	case r.Version != RecordVersion:
 		return fmt.Errorf("timings of version %d, want %d: %w", r.Version, RecordVersion, ir.ErrVersion)
+	case r.Machine == "":
+		return fmt.Errorf("want a file of timings, which names a machine: %w", ir.ErrCorrupt)
 	case r.Machine != machine:
 		return ErrElsewhere
 	}
@@ -80,11 +82,11 @@ func (r *Record) Check(machine string) error {
 	return nil
 }
 
-// start is what Write begins with.
-const start = "{\n \"version\": "
+// start is what Write begins with: no other file of this program does.
+var start = regexp.MustCompile(`^\{\n "version": \d+,\n "machine": "`)
 
-// IsRecord reports whether a file was a record, however damaged it may be, of any machine and version.
-func IsRecord(b []byte) bool { return bytes.HasPrefix(b, []byte(start)) }
+// IsRecord reports whether a file was a record, however damaged it may be behind its beginning, of any machine and version.
+func IsRecord(b []byte) bool { return start.Match(b) }
 
 // Write writes the record.
 func (r *Record) Write(w io.Writer) error {

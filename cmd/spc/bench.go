@@ -31,7 +31,7 @@ type benchmark struct {
 	Predicted *spc.PredictedRun `json:"predicted,omitempty"`
 	Layers    []layerTime       `json:"layers"`
 
-	profile string // that predicted it
+	by string // what Predicted goes by
 }
 
 type latency struct {
@@ -46,10 +46,12 @@ type layerTime struct {
 	Name   string  `json:"name"`
 	Op     string  `json:"op"`
 	Format string  `json:"format"`
-	Us     float64 `json:"us"`
+	Us     float64 `json:"us"`            // the median
 	CPU    string  `json:"cpu,omitempty"` // why a GPU leaves it to the CPU
 	// Interpreted says that the CPU has no kernel for it.
 	Interpreted bool `json:"interpreted,omitempty"`
+
+	times []float64
 }
 
 // benchFlags are the flags of bench.
@@ -65,7 +67,7 @@ func benchCommand() *cobra.Command {
 		Use:   "bench MODEL.{spx,onnx}",
 		Short: "Measure a model's latency, memory, and time by layer",
 		Long: `Run a model some times on the same inputs, by default random ones, and show the
-percentiles of its latency, its throughput, its peak memory, and the mean time of
+percentiles of its latency, its throughput, its peak memory, and the median time of
 each layer, which is measured in further runs. The peak memory is the most that the
 process had resident from before the first run on, the model's weights included;
 where the system (other than Linux) does not tell that, since the start of the process.
@@ -143,7 +145,7 @@ func (b *benchmark) measure(ctx context.Context, m *spc.Model, device *deviceFla
 	if err != nil {
 		return err
 	}
-	b.Ms, b.Predicted, b.profile = latencies(times), nil, m.Explain().Options.CPU().Name
+	b.Ms, b.Predicted, b.by = latencies(times), nil, basis(m.Explain())
 	if b.Device == string(spc.CPU) {
 		f, err := m.Forecast(b.Threads, in)
 		if err != nil {
@@ -159,14 +161,17 @@ func (b *benchmark) measure(ctx context.Context, m *spc.Model, device *deviceFla
 		if err != nil || device.used() != b.Device {
 			return err
 		}
-		b.add(nodes, traced)
+		b.add(nodes)
+	}
+	for i := range b.Layers {
+		b.Layers[i].Us = median(b.Layers[i].times)
 	}
 	b.place(places)
 	return nil
 }
 
-// add adds one profile's share of the mean. Runs need not go the same way: what the branches of an If have, or how often a body runs.
-func (b *benchmark) add(nodes []spc.NodeTime, of int) {
+// add adds the times of one profile. Runs need not go the same way: what the branches of an If have, or how often a body runs.
+func (b *benchmark) add(nodes []spc.NodeTime) {
 	at := map[string][]int{} // in the order of runs of a node
 	for i, l := range b.Layers {
 		at[l.Name] = append(at[l.Name], i)
@@ -178,7 +183,7 @@ func (b *benchmark) add(nodes []spc.NodeTime, of int) {
 		} else {
 			b.Layers = append(b.Layers, layerTime{Name: n.Node, Op: n.Op, Format: n.Format})
 		}
-		b.Layers[i].Us += n.Time.Seconds() * 1e6 / float64(of)
+		b.Layers[i].times = append(b.Layers[i].times, us(n.Time))
 	}
 }
 
@@ -225,7 +230,7 @@ func (b *benchmark) print(w io.Writer) {
 	t.AppendRow([]any{ms(b.Ms.Mean), ms(b.Ms.P50), ms(b.Ms.P90), ms(b.Ms.P99), ms(b.Ms.Min), fmt.Sprintf("%.4g/s", b.Throughput), size(b.PeakBytes)})
 	t.Render()
 	if b.Predicted != nil {
-		fmt.Fprintln(w, predictedText(b.Predicted, b.profile))
+		fmt.Fprintln(w, predictedText(b.Predicted, b.by))
 	}
 	fmt.Fprintln(w)
 	total, left, slow := 0.0, 0, false

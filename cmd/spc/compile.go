@@ -227,7 +227,7 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 	if f.tune && f.o.Target != "" && f.o.Target != spc.CPU {
 		return fmt.Errorf("--tune measures this machine's CPU, but --target is %s", f.o.Target)
 	}
-	files := outputs{model: f.out, masks: f.masks, cache: f.data.cache, timings: f.timings}
+	files := outputs{model: f.out, masks: f.masks, cache: f.data.cache, timings: f.timings, dump: f.o.Debug.DumpDir}
 	if err := files.check(); err != nil {
 		return err
 	}
@@ -332,17 +332,29 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string, all detail) er
 
 // printPredicted says how long a run will take, and how long it would were all weights dense.
 func printPredicted(w io.Writer, r *spc.Report) {
-	if r.Predicted != nil {
-		fmt.Fprintln(w, predictedText(r.Predicted, r.Options.CPU().Name))
+	switch {
+	case r.Predicted != nil:
+		fmt.Fprintln(w, predictedText(r.Predicted, basis(r)))
+	case r.Options.Target == string(spc.CPU) && len(r.Open) > 0:
+		fmt.Fprintln(w, "predicted no time, as sizes of inputs are open: --dim and --shape fix them, and spc bench predicts a run")
 	}
 }
 
-func predictedText(p *spc.PredictedRun, profile string) string {
+// basis says what predictions for a model go by.
+func basis(r *spc.Report) string {
+	text := "the profile " + r.Options.CPU().Name
+	if t := r.Tuned; t != nil && t.Measured+t.Known > 0 {
+		text += ", and what tuning measured on " + plural(t.Threads, "thread")
+	}
+	return text
+}
+
+func predictedText(p *spc.PredictedRun, by string) string {
 	text := fmt.Sprintf("predicted %s on %s", millis(p.Ms), plural(p.Threads, "thread"))
 	if p.DenseMs > 1.005*p.Ms {
 		text += fmt.Sprintf(", dense %s, %.1fx", millis(p.DenseMs), p.DenseMs/p.Ms)
 	}
-	text += ", by the profile " + profile
+	text += ", by " + by
 	if p.Unsized > 0 {
 		text += fmt.Sprintf("; without %s of unknown size", plural(p.Unsized, "node"))
 	}

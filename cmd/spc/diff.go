@@ -23,6 +23,10 @@ type difference struct {
 		A spc.Totals `json:"a"`
 		B spc.Totals `json:"b"`
 	} `json:"totals"`
+	Predicted struct { // on one thread; null where sizes are open
+		A *spc.PredictedRun `json:"a"`
+		B *spc.PredictedRun `json:"b"`
+	} `json:"predicted"`
 	Formats struct { // layers by format
 		A map[string]int `json:"a"`
 		B map[string]int `json:"b"`
@@ -109,6 +113,7 @@ func diff(c *cobra.Command, a, b string) (*difference, error) {
 		}
 	}
 	d.Totals.A, d.Totals.B = reports[0].Totals, reports[1].Totals
+	d.Predicted.A, d.Predicted.B = reports[0].Predicted, reports[1].Predicted
 	d.Formats.A, d.Formats.B = byFormat(reports[0].Layers), byFormat(reports[1].Layers)
 	d.layers(reports[0].Layers, reports[1].Layers)
 	var err error
@@ -234,8 +239,11 @@ func (d *difference) print(w io.Writer) {
 		{"of the prunable", prunable(a), prunable(b)},
 		{"stored", size(int64(a.StoredBytes)), size(int64(b.StoredBytes))},
 		{"formats", formatCounts(d.Formats.A), formatCounts(d.Formats.B)},
+		{"predicted", foreseen(d.Predicted.A), foreseen(d.Predicted.B)},
 	} {
-		t.AppendRow([]any{row[0], row[1], row[2]})
+		if row[1]+row[2] != "" {
+			t.AppendRow([]any{row[0], row[1], row[2]})
+		}
 	}
 	for _, o := range d.Options {
 		t.AppendRow([]any{o.Name, o.A, o.B})
@@ -291,4 +299,12 @@ func (d *difference) table(w io.Writer) {
 		t.AppendRow(row)
 	}
 	t.Render()
+}
+
+// foreseen is how long a run was predicted to take, empty where it was not.
+func foreseen(p *spc.PredictedRun) string {
+	if p == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, dense %s", millis(p.Ms), millis(p.DenseMs))
 }

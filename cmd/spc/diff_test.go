@@ -80,7 +80,7 @@ func TestInspectDrawsPredictions(t *testing.T) {
 		}
 	}
 	ok(t, "compile", "model.onnx", "-o", "gpu.spx", "--sparsity", "0.8", "--target", "cuda")
-	fails(t, []string{"inspect", "gpu.spx", "--plot", "layers", "c.png"}, "--plot layers: formats were chosen for cuda")
+	fails(t, []string{"inspect", "gpu.spx", "--plot", "layers", "c.png"}, "--plot layers of gpu.spx: formats were chosen for cuda")
 	for _, c := range []struct {
 		args []string
 		want string

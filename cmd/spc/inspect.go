@@ -72,7 +72,7 @@ asked to.`,
 			return err
 		}
 		defer m.Close()
-		if err := picture.draw(func() (*figure, error) { return foretold(args[0], m) }); err != nil {
+		if err := picture.draw(args[0], func() (*figure, error) { return foretold(args[0], m) }); err != nil {
 			return err
 		}
 		return printInspected(c.OutOrStdout(), args[0], m, layer, all, asJSON)

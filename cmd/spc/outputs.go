@@ -15,6 +15,7 @@ import (
 // outputs are the files that a compilation writes; empty paths stand for none.
 type outputs struct {
 	model, masks, cache, timings string
+	dump                         string // a folder, which may be there
 }
 
 // check refuses, before the work begins, a file that cannot be written, one that has been
@@ -33,6 +34,9 @@ func (o *outputs) check() error {
 		if err := checkOutput(f.flag, f.path); err != nil {
 			return err
 		}
+	}
+	if o.dump != "" {
+		return claims.Write("--dump-passes", o.dump)
 	}
 	return nil
 }

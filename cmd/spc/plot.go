@@ -55,16 +55,16 @@ func (f *plotFlags) take(args []string, models int) ([]string, error) {
 }
 
 // draw draws the picture, if one is asked for.
-func (f *plotFlags) draw(of func() (*figure, error)) error {
+func (f *plotFlags) draw(model string, of func() (*figure, error)) error {
 	if f.plot == "" {
 		return nil
 	}
 	fig, err := of()
 	if err != nil {
-		return fmt.Errorf("--plot %s: %w", f.plot, err)
+		return fmt.Errorf("--plot %s of %s: %w", f.plot, printable(model), err)
 	}
 	if err := plots[f.plot](fig, f.file); err != nil {
-		return fmt.Errorf("--plot %s: %w", f.plot, err)
+		return fmt.Errorf("--plot %s of %s: %w", f.plot, printable(model), err)
 	}
 	return nil
 }
@@ -256,6 +256,9 @@ func foretold(path string, m *spc.Model) (*figure, error) {
 		f.layers = append(f.layers, s)
 	}
 	f.label(filepath.Base(printable(path)), r, measured)
+	if slices.ContainsFunc(r.Layers, func(l spc.Layer) bool { return len(l.Points) > 1 }) {
+		f.axis += "; each at its largest size"
+	}
 	return f, nil
 }
 

@@ -148,13 +148,21 @@ func (f *profileFlags) run(c *cobra.Command, args []string) error {
 		}
 	}
 	bar.close()
+	// Of the trace and the picture both are written, or none.
+	commit := func() error { return nil }
 	if f.trace != "" {
-		if err := p.writeTrace(f.trace); err != nil {
+		trace, err := p.stageTrace(f.trace)
+		if err != nil {
 			return err
 		}
+		defer trace.Discard()
+		commit = trace.Commit
 	}
 	slices.SortStableFunc(p.Layers, order)
-	if err := f.plotFlags.draw(func() (*figure, error) { return p.figure(), nil }); err != nil {
+	if err := f.plotFlags.draw(args[0], func() (*figure, error) { return p.figure(), nil }); err != nil {
+		return err
+	}
+	if err := commit(); err != nil {
 		return err
 	}
 	if f.asJSON {
@@ -219,6 +227,10 @@ func (p *profile) add(nodes []spc.NodeTime, times map[string][]float64, places [
 	p.StepsUs = 0
 	for _, n := range nodes {
 		at := where[n.Node]
+		if at.Spared > 0 && n.Bytes > 0 { // what is not copied is no work
+			left := max(0, 1-float64(at.Spared)/n.Bytes)
+			n.FLOPs, n.Bytes = n.FLOPs*left, n.Bytes*left
+		}
 		l := profiled{
 			Name: n.Node, Op: n.Op, Format: n.Format, Us: median(times[n.Node]), PredictedUs: us(n.Predicted), FLOPs: n.FLOPs, Bytes: n.Bytes,
 			CPU: at.Why, Interpreted: at.Interpreted, Cascade: at.Cascade,

@@ -24,6 +24,9 @@ func findProfile(s string) (*spc.Profile, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("no such file, and none of %s", strings.Join(append(spc.Profiles(), spc.Native), ", "))
 	}
+	if errors.Is(err, spc.ErrInvalid) { // which says of a model that it is invalid
+		return nil, errors.New(strings.TrimSuffix(err.Error(), ": "+spc.ErrInvalid.Error()))
+	}
 	return p, err
 }
 

@@ -29,7 +29,7 @@ type chromeEvent struct {
 }
 
 // writeTrace writes the steps of a run, in their order.
-func (p *profile) writeTrace(path string) error {
+func (p *profile) stageTrace(path string) (*atomicfile.Staged, error) {
 	t := chromeTrace{Unit: "ms", Other: map[string]string{"producer": "spc " + spc.Version, "model": p.Model, "device": p.Device}}
 	for _, name := range [][2]string{{"process_name", "spc " + p.Model}, {"thread_name", "steps on " + plural(p.Threads, "thread")}} {
 		t.Events = append(t.Events, chromeEvent{Name: name[0], Phase: "M", Process: 1, Thread: 1, Args: map[string]any{"name": name[1]}})
@@ -59,5 +59,5 @@ func (p *profile) writeTrace(path string) error {
 		took := us(s.Time)
 		t.Events = append(t.Events, chromeEvent{Name: s.Node, Category: s.Op, Phase: "X", Time: us(s.Start), Duration: &took, Process: 1, Thread: 1, Args: args})
 	}
-	return atomicfile.Write(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(t) })
+	return atomicfile.Stage(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(t) })
 }

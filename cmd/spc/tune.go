@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -150,6 +151,9 @@ func (f *tuneFlags) run(c *cobra.Command, args []string) error {
 		return err
 	} else if !is {
 		return fmt.Errorf("%s is not compiled, want an .spx file; spc compile --tune tunes what it compiles", args[0])
+	}
+	if strings.EqualFold(filepath.Ext(f.out), ".onnx") {
+		return fmt.Errorf("-o %s, want an .spx file", f.out)
 	}
 	files := outputs{model: f.out, timings: f.timings}
 	if err := files.check(); err != nil {

@@ -120,6 +120,9 @@ func TestTuneRefusals(t *testing.T) {
 	if err := os.WriteFile("bad.json", []byte(`{"version": 7}`), 0o666); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile("other.json", []byte("{\n \"version\": 1,\n \"name\": \"another\"\n}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
 	before := listing(t, ".")
 	for _, c := range []struct {
 		args []string
@@ -134,6 +137,10 @@ func TestTuneRefusals(t *testing.T) {
 		{[]string{"tune", "ell.spx", "-o", "x.spx", "--tune-budget", "-1s"}, "want a time such as 60s or 5m, from 1s to 24h"},
 		{[]string{"tune", "ell.spx", "-o", "x.spx", "--timings", "bad.json"}, "--timings bad.json: timings of version 7, want 1"},
 		{[]string{"compile", "model.onnx", "-o", "x.spx", "--tune", "--timings", "bad.json"}, "--timings bad.json: timings of version 7, want 1"},
+		{[]string{"tune", "ell.spx", "-o", "x.onnx"}, "-o x.onnx, want an .spx file"},
+		{[]string{"compile", "model.onnx", "-o", "new.spx", "--dump-passes", "new.spx"}, "--dump-passes new.spx is also the file of -o new.spx"},
+		{[]string{"tune", "ell.spx", "-o", "x.spx", "--anew", "--timings", "other.json"}, "want a file of timings to make anew"},
+		{[]string{"tune", "ell.spx", "-o", "x.spx", "--timings", "other.json"}, "want a file of timings, which names a machine"},
 		{[]string{"tune", "ell.spx", "-o", "x.spx", "--anew", "--timings", "ell.spx"}, "want a file of timings to make anew"},
 		{[]string{"compile", "model.onnx", "-o", "x.spx", "--tune", "--anew", "--timings", "model.onnx"}, "want a file of timings to make anew"},
 		{[]string{"tune", "ell.spx", "-o", "x.spx", "--timings", "x.spx"}, "--timings x.spx is also the file of -o x.spx"},

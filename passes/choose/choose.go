@@ -661,9 +661,10 @@ func (c *chooser) explain(l *Layer, best *Candidate, together bool) {
 		case a.time() < best.time():
 			a.Why = fmt.Sprintf("%.2fx the time, too close to dense for a prediction", ratio(a.time(), best.time()))
 		case a.PointsUs != nil:
-			last := len(l.Points) - 1
+			at := l.known(a, best)
+			first, last := at[0], at[len(at)-1]
 			a.Why = fmt.Sprintf("%.2fx the time: %.2fx for %s to %.2fx for %d", ratio(a.time(), best.time()),
-				ratio(a.PointsUs[0], best.PointsUs[0]), columns(l.Points[0].N), ratio(a.PointsUs[last], best.PointsUs[last]), l.N)
+				ratio(a.PointsUs[first], best.PointsUs[first]), columns(l.Points[first].N), ratio(a.PointsUs[last], best.PointsUs[last]), l.Points[last].N)
 		default:
 			a.Why = fmt.Sprintf("%.2fx the time: %s", ratio(a.time(), best.time()), a.bound(best))
 		}
@@ -672,6 +673,37 @@ func (c *chooser) explain(l *Layer, best *Candidate, together bool) {
 
 // dense is the candidate that every weight has.
 func (l *Layer) dense() *Candidate { return &l.Candidates[slices.IndexFunc(l.Candidates, is(Dense))] }
+
+// known lists the points at which two candidates compare as they were predicted, or as they were measured and not scaled, if there are any.
+func (l *Layer) known(a, b *Candidate) (at []int) {
+	for i := range l.Points {
+		if !slices.Contains(a.ScaledPoints, i) && !slices.Contains(b.ScaledPoints, i) {
+			at = append(at, i)
+		}
+	}
+	if at != nil {
+		return at
+	}
+	for i := range l.Points {
+		at = append(at, i)
+	}
+	return at
+}
+
+// gains says how many times as fast as dense a candidate is for the fewest columns and for the most, and where between them it is less.
+func (l *Layer) gains(a *Candidate) string {
+	dense, at := l.dense(), l.known(a, l.dense())
+	gain := func(i int) string { return fmt.Sprintf("%.1fx", ratio(dense.PointsUs[i], a.PointsUs[i])) }
+	first, last := at[0], at[len(at)-1]
+	text := fmt.Sprintf("%s for %s to %s for %d", gain(first), columns(l.Points[first].N), gain(last), l.Points[last].N)
+	least := slices.MinFunc(at, func(i, j int) int {
+		return cmp.Compare(ratio(dense.PointsUs[i], a.PointsUs[i]), ratio(dense.PointsUs[j], a.PointsUs[j]))
+	})
+	if g := gain(least); g != gain(first) && g != gain(last) {
+		text += fmt.Sprintf(", least %s for %d", g, l.Points[least].N)
+	}
+	return text
+}
 
 // worst says where a candidate compares worst with dense.
 func (l *Layer) worst(a *Candidate) string {
@@ -702,9 +734,7 @@ func (c *chooser) reason(l *Layer, best *Candidate) string {
 	case c.Format != Auto:
 		return "asked for"
 	case best != dense && l.Points != nil:
-		last := len(l.Points) - 1
-		return fmt.Sprintf("%s %.1fx faster than dense: %.1fx for %s to %.1fx for %d", best.basis(), ratio(dense.time(), best.time()),
-			ratio(dense.PointsUs[0], best.PointsUs[0]), columns(l.Points[0].N), ratio(dense.PointsUs[last], best.PointsUs[last]), l.N)
+		return fmt.Sprintf("%s %.1fx faster than dense: %s", best.basis(), ratio(dense.time(), best.time()), l.gains(best))
 	case best != dense:
 		return fmt.Sprintf("%s %.1fx faster than dense: %s", best.basis(), ratio(dense.time(), best.time()), best.bound(dense))
 	case len(l.Candidates) > 1:

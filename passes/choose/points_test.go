@@ -471,7 +471,7 @@ func TestTwoFormsByMeasurement(t *testing.T) {
 	if l.Format != PairFormat || l.Config != "few<100,many" {
 		t.Errorf("%s %s: %s", l.Format, l.Config, l.Reason)
 	}
-	if want := "measured 3.0x faster than dense: 3.0x for 1 column to 3.0x for 1024"; !strings.HasPrefix(l.Reason, want) {
+	if want := "measured 3.0x faster than dense: 3.0x for 1 column to 3.0x for 256"; !strings.HasPrefix(l.Reason, want) {
 		t.Errorf("%q, want %q", l.Reason, want)
 	}
 	for _, c := range l.Candidates {

@@ -79,14 +79,14 @@ func (f *Forms) For(n int) *ir.Store {
 	return f.First
 }
 
-// Split returns the forms of a store, which may come from a hostile file and then be none of their formats.
-func Split(s *ir.Store) (*Forms, error) {
+// Split returns the forms of a store, that of the weight of a name, which may come from a hostile file and then be none of their formats.
+func Split(s *ir.Store, name string) (*Forms, error) {
 	p, err := choose.ParsePair(s.Config)
 	if err != nil {
 		return nil, err
 	}
 	form := func(f choose.Form) *ir.Store {
-		return &ir.Store{Format: f.Format, Config: f.Config, View: s.View, Rows: s.Rows, Cols: s.Cols}
+		return &ir.Store{Format: f.Format, Config: f.Config, View: s.View, Rows: s.Rows, Cols: s.Cols, Of: name}
 	}
 	out := &Forms{form(p.First), form(p.Second), p}
 	for _, part := range s.Parts {
@@ -105,7 +105,7 @@ func Split(s *ir.Store) (*Forms, error) {
 
 // Check checks both forms, whose elements have one type.
 func (s storage) Check(store *ir.Store) error {
-	forms, err := Split(store)
+	forms, err := Split(store, "")
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (s storage) Check(store *ir.Store) error {
 
 // Unpack returns the matrix of the first form.
 func (s storage) Unpack(store *ir.Store) (*tensor.Tensor, error) {
-	forms, err := Split(store)
+	forms, err := Split(store, "")
 	if err != nil {
 		return nil, err
 	}

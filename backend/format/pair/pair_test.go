@@ -53,7 +53,7 @@ func TestFormsAreWhatTheirFormatsPack(t *testing.T) {
 			if back, err := f.Unpack(s); err != nil || !back.Equal(want) {
 				t.Errorf("%s %v: unpacked as %v, %v", config, dt, back, err)
 			}
-			forms, err := Split(s)
+			forms, err := Split(s, "w")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +139,7 @@ func FuzzCheck(f *testing.F) {
 		if format.Check(s) != nil {
 			return
 		}
-		forms, err := Split(s)
+		forms, err := Split(s, "w")
 		if err != nil {
 			t.Fatal(err)
 		}
