@@ -166,7 +166,7 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 	}
 	timings, err := ms.Run(ctx)
 	if errors.Is(err, measure.ErrBudget) {
-		if was := t.report.Tuned; was != nil && was.Why == "" {
+		if was := t.report.Tuned; was != nil && was.Measured+was.Known > 0 {
 			*t.told = *was
 			predicted = program{graph: t.graph.Clone(), layers: t.report.Layers}
 		}

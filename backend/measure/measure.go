@@ -299,12 +299,12 @@ func (m *Measurement) find(uses []ir.WeightUse) {
 }
 
 // recall takes what is known of a use of a weight. It reports whether that suffices: for each form that is always measured, at half of the
-// places, since there may not have been time for all.
+// places, since there may not have been time for all. Further forms count where they are known at all places at which dense is.
 func (m *Measurement) recall(number int, forms []choose.Candidate) bool {
 	if m.Known == nil {
 		return false
 	}
-	list := map[key][]sample{}
+	list, dense := map[key][]sample{}, 0
 	for i, f := range forms {
 		both := 0
 		for at, p := range m.Places {
@@ -321,9 +321,16 @@ func (m *Measurement) recall(number int, forms []choose.Candidate) bool {
 			s.predicted, _ = m.Layers[number].Us(&f, n)
 			list[k] = append(list[k], s)
 		}
-		if 2*both < len(m.Places) && i <= cmp.Or(m.Most, mostForms) {
+		if i == 0 {
+			dense = both
+		}
+		if 2*both >= len(m.Places) && both == dense {
+			continue
+		}
+		if i <= cmp.Or(m.Most, mostForms) {
 			return false
 		}
+		maps.DeleteFunc(list, func(k key, _ []sample) bool { return k.form == form(&f) })
 	}
 	maps.Copy(m.known.samples, list)
 	return true

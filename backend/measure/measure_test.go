@@ -284,33 +284,35 @@ func TestTheFastestProgramIsKept(t *testing.T) {
 }
 
 func TestProgramsAreJudgedInTurns(t *testing.T) {
-	m, open := measurement(t, func(_, format string, n int) time.Duration {
-		if format == choose.Dense {
-			return 2 * time.Millisecond
-		}
-		return time.Millisecond / 2
-	})
-	sparse := m.Graph.Clone()
-	if _, _, err := choose.Run(sparse, format.Choices(machine.Default), predict.Of(machine.Default), choose.Options{Format: "ell"}); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		graphs []*ir.Graph
-		want   int
-	}{{[]*ir.Graph{m.Graph, sparse}, 1}, {[]*ir.Graph{sparse, m.Graph}, 0}} {
-		v, err := Judge(t.Context(), c.graphs, m.Places, time.Now().Add(time.Second), 0, m.Load, func() {})
-		if err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		m, open := measurement(t, func(_, format string, n int) time.Duration {
+			if format == choose.Dense {
+				return 2 * time.Millisecond
+			}
+			return time.Millisecond / 2
+		})
+		sparse := m.Graph.Clone()
+		if _, _, err := choose.Run(sparse, format.Choices(machine.Default), predict.Of(machine.Default), choose.Options{Format: "ell"}); err != nil {
 			t.Fatal(err)
 		}
-		if v.Best != c.want || len(v.Ms) != 2 || len(v.Ms[0]) != 2 || open.Load() != 0 {
-			t.Errorf("program %d, want %d: %v ms; %d left open", v.Best, c.want, v.Ms, open.Load())
+		for _, c := range []struct {
+			graphs []*ir.Graph
+			want   int
+		}{{[]*ir.Graph{m.Graph, sparse}, 1}, {[]*ir.Graph{sparse, m.Graph}, 0}} {
+			v, err := Judge(t.Context(), c.graphs, m.Places, time.Now().Add(time.Second), 0, m.Load, func() {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v.Best != c.want || len(v.Ms) != 2 || len(v.Ms[0]) != 2 || open.Load() != 0 {
+				t.Errorf("program %d, want %d: %v ms; %d left open", v.Best, c.want, v.Ms, open.Load())
+			}
 		}
-	}
-	// Without time only the first place is seen.
-	v, err := Judge(t.Context(), []*ir.Graph{m.Graph, sparse}, m.Places, time.Now(), 0, m.Load, func() {})
-	if err != nil || len(v.Ms[0]) != 1 {
-		t.Errorf("%v, %v", v, err)
-	}
+		// Without time only the first place is seen.
+		v, err := Judge(t.Context(), []*ir.Graph{m.Graph, sparse}, m.Places, time.Now(), 0, m.Load, func() {})
+		if err != nil || len(v.Ms[0]) != 1 {
+			t.Errorf("%v, %v", v, err)
+		}
+	})
 }
 
 // recurrent is a node of two weights, of which the second is multiplied by in each of t steps.
@@ -358,6 +360,21 @@ func TestWeightsOfOneNodeTakeTurns(t *testing.T) {
 		if sparse == 0 {
 			t.Errorf("weight %d was not measured", number)
 		}
+	}
+	// A form that is not known at all places would be compared over other steps than dense.
+	less := of(8)
+	less.Places = append(less.Places, of(16).Places...)
+	all, err := less.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	further := best(m.Layers[1].Candidates, manyForms)[mostForms+1]
+	f, n := form(&further), m.Places[0].Columns[1]
+	known := of(8)
+	known.Places = less.Places
+	known.Known = &Record{Entries: slices.DeleteFunc(all.Fresh(), func(e Entry) bool { return e.Form == f.String() && strings.Contains(e.Problem, "16 steps") })}
+	if got, err := known.Run(t.Context()); err != nil || got.Known != 2 || got.Of(1, f, n, 1).Us != 0 || all.Of(1, f, n, 1).Us == 0 {
+		t.Errorf("%v is known at one place of two, and taken for %v, all are %v: %v", f, got.Of(1, f, n, 1), all.Of(1, f, n, 1), err)
 	}
 	for n, want := range map[int]int{8: 2, 9: 0} {
 		again := of(n)
