@@ -87,7 +87,7 @@ func TestForecastOfWhatWasMeasured(t *testing.T) {
 	}
 	p := tuned.Explain().Predicted
 	// Each weight was measured while the other was dense: with both the node is faster.
-	if us == 0 || p == nil || p.Ms < 0.5e-3*us || p.Ms > 1.5e-3*us+0.02 {
+	if us == 0 || p == nil || p.Ms < 0.2e-3*us || p.Ms > 1.5e-3*us+0.02 {
 		t.Errorf("a run is predicted to take %+v, and its node was measured to take %v us", p, us)
 	}
 	x, err := random(m)(map[string][]int{"x": {steps, 1, 32}})

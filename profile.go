@@ -20,8 +20,8 @@ type NodeTime struct {
 	// and the bytes that are read and written, weights and their indices as they are stored.
 	Sized        bool
 	FLOPs, Bytes float64
-	// Predicted is the time of the products of the node's weights on one core that the report's candidates give for as many columns; 0
-	// where there is none.
+	// Predicted is the time of the products of the node's weights on one core that the report's candidates give for as many columns, or of
+	// the node as tuning measured it, on as many threads as that had; 0 where there is none.
 	Predicted time.Duration
 }
 
@@ -91,8 +91,8 @@ func (m *Model) timed(n *ir.Node) NodeTime {
 	if !ok {
 		return t
 	}
-	var whole cpu.Whole
-	seconds, known := 0.0, true
+	var whole cpu.Whole // of the node, where a weight of it was measured
+	seconds, measured, known := 0.0, false, true
 	for _, w := range o.Weights(n) {
 		v := n.Input(w.Input)
 		if v == nil || !v.IsConst() {
@@ -104,14 +104,17 @@ func (m *Model) timed(n *ir.Node) NodeTime {
 			t.Format = choose.Dense
 		}
 		s, dense := m.report.predictedOf(n.Name, v.WeightName(), w)
-		if known = known && s > 0; dense > 0 {
+		seconds, known = seconds+s, known && s > 0
+		if dense > 0 {
+			measured = true
 			whole.Add(s, dense)
-		} else {
-			seconds += s
 		}
 	}
+	if measured {
+		seconds = whole.Time()
+	}
 	if known {
-		t.Predicted = time.Duration((seconds + whole.Seconds()) * 1e9)
+		t.Predicted = time.Duration(seconds * 1e9)
 	}
 	return t
 }
@@ -200,11 +203,12 @@ func (m *Model) Predicted() []NodeTime {
 		t.Format = c.Format
 		t.FLOPs += 2 * float64(values) * n * reuse
 		t.Bytes += float64(stored) + (in+float64(rows))*n*reuse*float64(u.Value.Type.DType.Size())
-		if c.MeasuredUs > 0 {
-			whole := cmp.Or(wholes[t.Node], &cpu.Whole{})
+		switch whole := wholes[t.Node]; {
+		case c.MeasuredUs > 0: // in place of what was predicted for other weights
+			whole = cmp.Or(whole, &cpu.Whole{})
 			whole.Add(c.us, c.dense)
-			wholes[t.Node], t.Predicted = whole, time.Duration(whole.Seconds()*1e3) // in microseconds here
-		} else {
+			wholes[t.Node], t.Predicted = whole, time.Duration(whole.Time()*1e3)
+		case whole == nil:
 			t.Predicted += time.Duration(c.us * reuse * 1e3)
 		}
 	}

@@ -155,8 +155,7 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 		return nil, err
 	}
 	if len(t.places) == 0 {
-		t.told.Why = cmp.Or(t.told.Why, "no sizes of the inputs go together with the model")
-		return t.finish(predicted)
+		return t.unmeasured(predicted, cmp.Or(t.told.Why, "no sizes of the inputs go together with the model"))
 	}
 	t.told.Why = ""
 	ms := measure.Measurement{
@@ -166,12 +165,7 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 	}
 	timings, err := ms.Run(ctx)
 	if errors.Is(err, measure.ErrBudget) {
-		if was := t.report.Tuned; was != nil && was.Measured+was.Known > 0 {
-			*t.told = *was
-			predicted = program{graph: t.graph.Clone(), layers: t.report.Layers}
-		}
-		t.told.Why = err.Error()
-		return t.finish(predicted)
+		return t.unmeasured(predicted, err.Error())
 	}
 	if err != nil {
 		return nil, err
@@ -208,6 +202,17 @@ func (m *Model) tune(ctx context.Context, o *TuneOptions) (*Model, error) {
 		kept.layers = t.keptOf(kept, measured.layers)
 	}
 	return t.finish(kept)
+}
+
+// unmeasured is the model where nothing was measured, for some reason: as it was tuned before, else as it is predicted.
+func (t *tuning) unmeasured(predicted program, why string) (*Model, error) {
+	if was := t.report.Tuned; was != nil && was.Measured+was.Known > 0 {
+		*t.told = *was
+		t.told.Unkept = ""
+		predicted = program{graph: t.graph.Clone(), layers: t.report.Layers}
+	}
+	t.told.Why = why
+	return t.finish(predicted)
 }
 
 // step tells the progress: how much of the budget has gone.
@@ -475,7 +480,9 @@ func (t *tuning) finish(p program) (*Model, error) {
 	if err := out.use(t.options); err != nil {
 		return nil, err
 	}
-	t.told.Seconds = math.Round(time.Since(t.began).Seconds()*10) / 10
+	if t.told.Seconds == 0 { // it is not as it was tuned before
+		t.told.Seconds = math.Round(time.Since(t.began).Seconds()*10) / 10
+	}
 	if t.told.Hints == nil && t.report.Tuned != nil {
 		t.told.Hints = t.report.Tuned.Hints
 	}

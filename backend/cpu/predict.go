@@ -303,22 +303,22 @@ const statesInput = 2
 
 // Whole is the time of a node that was measured as a whole: with each of its weights in its form, while the others were dense.
 type Whole struct {
-	dense float64 // seconds; by the first weight, as the second one of a recurrent operator tells its steps apart only where they are fixed
-	saved float64 // the share of that
+	dense float64 // by the first weight, as the second one of a recurrent operator tells its steps apart only where they are fixed
+	left  float64 // the share of that which is left with all weights in their forms, as if each saved its share of what the others leave
 }
 
-// Add adds what was measured for a weight, and with all weights dense.
+// Add adds the time that was measured for a weight, and that with all weights dense, in some unit.
 func (t *Whole) Add(chosen, dense float64) {
 	if t.dense == 0 {
-		t.dense = dense
+		t.dense, t.left = dense, 1
 	}
 	if dense > 0 {
-		t.saved += 1 - chosen/dense
+		t.left *= chosen / dense
 	}
 }
 
-// Seconds is the time of the node with all weights in their forms.
-func (t *Whole) Seconds() float64 { return t.dense * max(0, 1-t.saved) }
+// Time is that of the node with all weights in their forms.
+func (t *Whole) Time() float64 { return t.dense * t.left }
 
 // nodeTime is the time of a node: on one core that of its parts, or on threads all of it, where that was measured.
 type nodeTime struct {
@@ -341,7 +341,7 @@ func (t *nodeTime) add(p, dense Time, times float64) {
 func (t *nodeTime) of(r *Rates, rate machine.NodeCost) float64 {
 	speedup := r.Profile.Speedup(r.Threads)
 	if t.threads > 0 {
-		return t.whole.Seconds() * r.Profile.Speedup(t.threads) / speedup
+		return t.whole.Time() * r.Profile.Speedup(t.threads) / speedup
 	}
 	return rate.Start + t.parts/speedup
 }

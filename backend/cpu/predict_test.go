@@ -104,7 +104,7 @@ func TestPredictTakesWhatIsKnownOfProducts(t *testing.T) {
 		unknown := 0.5 + (2*work.FLOPs+work.Bytes)/1e3/speedup
 		want := map[string][2]float64{
 			"product": {0.25 + 2/speedup, 0.25 + 3/speedup}, "lstm": {0.5 + (5+4*11+besides)/speedup, 0.5 + (7+4*13+besides)/speedup},
-			"half": {unknown, unknown}, "tuned": {5.25 * 2 / speedup, 18 * 2 / speedup},
+			"half": {unknown, unknown}, "tuned": {18 * 2 / 3. * 5 / 8 * 2 / speedup, 18 * 2 / speedup},
 		}
 		for _, p := range list {
 			w := want[p.Node.Name]

@@ -49,13 +49,20 @@ type Measurement struct {
 	warm     bool             // some would find their weights in the cache, but for the turns of the others
 	times    map[at][]float64 // microseconds, round by round: those of a form are of the first rounds of dense
 	known    *Timings
-	took     time.Duration // by the last run that was not timed node by node
+	entries  map[entryKey]*Entry // of Known
+	took     time.Duration       // by the last run that was not timed node by node
 }
 
 // key is a problem in a form.
 type key struct {
 	problem string
 	form    choose.Form
+}
+
+// entryKey is what an entry is of.
+type entryKey struct {
+	problem, form string
+	n             int
 }
 
 // at is where times are of.
@@ -147,8 +154,8 @@ func (p *Place) elements() (n int) {
 // has to be where runs are only to find that out.
 const manyRounds, hastyRuns = 10, 20
 
-// most is how many forms of a weight are measured beside dense.
-func (m *Measurement) most(ctx context.Context, dense *variant) (int, error) {
+// most is how many forms of a weight are measured beside dense, of which the most take so many variants.
+func (m *Measurement) most(ctx context.Context, dense *variant, variants int) (int, error) {
 	if m.Most > 0 || len(m.Places) == 0 {
 		return m.Most, nil
 	}
@@ -156,7 +163,7 @@ func (m *Measurement) most(ctx context.Context, dense *variant) (int, error) {
 	for i := range m.Places {
 		all += max(1, m.Places[i].elements())
 	}
-	turns := float64((1 + manyForms) * manyRounds * warmRuns)
+	turns := float64(variants * manyRounds * warmRuns)
 	// By the smallest place first, and where by that a few runs at the largest are little of the time, by that one.
 	at := &m.Places[0]
 	for _, p := range []*Place{at, &m.Places[len(m.Places)-1]} {
@@ -236,7 +243,7 @@ func (m *Measurement) build(ctx context.Context) error {
 		if k > 0 {
 			continue
 		}
-		forms, err := m.most(ctx, v)
+		forms, err := m.most(ctx, v, m.turns(uses))
 		if err != nil {
 			return err
 		}
@@ -276,6 +283,13 @@ func (m *Measurement) turns(uses []ir.WeightUse) (variants int) {
 
 // find finds the forms that may be measured, and what is known of others.
 func (m *Measurement) find(uses []ir.WeightUse) {
+	m.entries = map[entryKey]*Entry{}
+	if m.Known != nil {
+		for i := range m.Known.Entries {
+			e := &m.Known.Entries[i]
+			m.entries[entryKey{e.Problem, e.Form, e.N}] = e
+		}
+	}
 	main := map[string]bool{} // nodes that are timed
 	for _, n := range m.Graph.Nodes {
 		main[n.Name] = true
@@ -301,19 +315,17 @@ func (m *Measurement) find(uses []ir.WeightUse) {
 // recall takes what is known of a use of a weight. It reports whether that suffices: for each form that is always measured, at half of the
 // places, since there may not have been time for all. Further forms count where they are known at all places at which dense is.
 func (m *Measurement) recall(number int, forms []choose.Candidate) bool {
-	if m.Known == nil {
-		return false
-	}
-	list, dense := map[key][]sample{}, 0
+	list := map[key][]sample{}
+	var dense []int // the places at which it is known
 	for i, f := range forms {
-		both := 0
+		var places []int
 		for at, p := range m.Places {
 			k, n := key{m.problems[number][at], form(&f)}, p.Columns[number]
-			e := m.Known.of(k.problem, k.form, n)
+			e := m.entries[entryKey{k.problem, k.form.String(), n}]
 			if e == nil {
 				continue
 			}
-			both++
+			places = append(places, at)
 			if slices.ContainsFunc(list[k], func(s sample) bool { return s.n == n }) { // at another place
 				continue
 			}
@@ -322,9 +334,9 @@ func (m *Measurement) recall(number int, forms []choose.Candidate) bool {
 			list[k] = append(list[k], s)
 		}
 		if i == 0 {
-			dense = both
+			dense = places
 		}
-		if 2*both >= len(m.Places) && both == dense {
+		if 2*len(places) >= len(m.Places) && slices.Equal(places, dense) {
 			continue
 		}
 		if i <= cmp.Or(m.Most, mostForms) {

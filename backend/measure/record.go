@@ -121,8 +121,12 @@ func merge[T any](a, b []T, key func(T) string) []T {
 // Of is what a record has of some problems and of the programs of a key.
 func (r *Record) Of(problems [][]string, key string) *Record {
 	out := &Record{Version: r.Version, Machine: r.Machine}
+	wanted := map[string]bool{}
+	for _, problem := range slices.Concat(problems...) {
+		wanted[problem] = true
+	}
 	for _, e := range r.Entries {
-		if slices.ContainsFunc(problems, func(list []string) bool { return slices.Contains(list, e.Problem) }) {
+		if wanted[e.Problem] {
 			out.Entries = append(out.Entries, e)
 		}
 	}
@@ -132,16 +136,6 @@ func (r *Record) Of(problems [][]string, key string) *Record {
 		}
 	}
 	return out
-}
-
-// of is what a problem of so many columns took in a form; nil where that is not known.
-func (r *Record) of(problem string, f choose.Form, columns int) *Entry {
-	for i := range r.Entries {
-		if e := &r.Entries[i]; e.Problem == problem && e.N == columns && e.Form == f.String() {
-			return e
-		}
-	}
-	return nil
 }
 
 // Problem says what of the use of a weight, of the sizes that it has at a place, decides how long its node takes, but for the columns: two

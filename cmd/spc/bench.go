@@ -170,17 +170,16 @@ func (b *benchmark) measure(ctx context.Context, m *spc.Model, device *deviceFla
 	return nil
 }
 
-// add adds the times of one profile. Runs need not go the same way: what the branches of an If have, or how often a body runs.
+// add adds the times of one profile, in which each node is once. Runs need not have the same, as those of an If's branches.
 func (b *benchmark) add(nodes []spc.NodeTime) {
-	at := map[string][]int{} // in the order of runs of a node
+	at := map[string]int{}
 	for i, l := range b.Layers {
-		at[l.Name] = append(at[l.Name], i)
+		at[l.Name] = i
 	}
 	for _, n := range nodes {
-		i := len(b.Layers)
-		if list := at[n.Node]; len(list) > 0 {
-			i, at[n.Node] = list[0], list[1:]
-		} else {
+		i, met := at[n.Node]
+		if !met {
+			i = len(b.Layers)
 			b.Layers = append(b.Layers, layerTime{Name: n.Node, Op: n.Op, Format: n.Format})
 		}
 		b.Layers[i].times = append(b.Layers[i].times, us(n.Time))

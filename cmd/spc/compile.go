@@ -336,7 +336,7 @@ func printPredicted(w io.Writer, r *spc.Report) {
 	case r.Predicted != nil:
 		fmt.Fprintln(w, predictedText(r.Predicted, basis(r)))
 	case r.Options.Target == string(spc.CPU) && len(r.Open) > 0:
-		fmt.Fprintln(w, "predicted no time, as sizes of inputs are open: --dim and --shape fix them, and spc bench predicts a run")
+		fmt.Fprintln(w, "predicted no time, as sizes of inputs are open; spc bench MODEL --dim SYMBOL=N predicts a run")
 	}
 }
 

@@ -33,8 +33,9 @@ type profile struct {
 	Roof    *machine.Roof `json:"roof,omitempty"`
 	Layers  []profiled    `json:"layers"`
 
-	trace []spc.NodeTime // the steps of the traced run that took the median time
-	tuned int            // threads that tuning measured times on; 0 where it did not
+	trace []spc.NodeTime     // the steps of the traced run that took the median time
+	left  map[string]float64 // by node, the share of its work that is left where some of it lies in its place
+	tuned int                // threads that tuning measured times on; 0 where it did not
 }
 
 // profiled is a layer. Numbers of its work are 0 where sizes do not tell.
@@ -148,7 +149,7 @@ func (f *profileFlags) run(c *cobra.Command, args []string) error {
 		}
 	}
 	bar.close()
-	// Of the trace and the picture both are written, or none.
+	// A picture that cannot be drawn leaves no trace.
 	commit := func() error { return nil }
 	if f.trace != "" {
 		trace, err := p.stageTrace(f.trace)
@@ -224,12 +225,12 @@ func (p *profile) add(nodes []spc.NodeTime, times map[string][]float64, places [
 	for _, at := range places {
 		where[at.Node] = at
 	}
-	p.StepsUs = 0
+	p.StepsUs, p.left = 0, map[string]float64{}
 	for _, n := range nodes {
 		at := where[n.Node]
 		if at.Spared > 0 && n.Bytes > 0 { // what is not copied is no work
-			left := max(0, 1-float64(at.Spared)/n.Bytes)
-			n.FLOPs, n.Bytes = n.FLOPs*left, n.Bytes*left
+			p.left[n.Node] = max(0, 1-float64(at.Spared)/n.Bytes)
+			n.FLOPs, n.Bytes = n.FLOPs*p.left[n.Node], n.Bytes*p.left[n.Node]
 		}
 		l := profiled{
 			Name: n.Node, Op: n.Op, Format: n.Format, Us: median(times[n.Node]), PredictedUs: us(n.Predicted), FLOPs: n.FLOPs, Bytes: n.Bytes,

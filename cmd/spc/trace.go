@@ -28,7 +28,7 @@ type chromeEvent struct {
 	Args     map[string]any `json:"args,omitempty"`
 }
 
-// writeTrace writes the steps of a run, in their order.
+// stageTrace writes the steps of a run, in their order.
 func (p *profile) stageTrace(path string) (*atomicfile.Staged, error) {
 	t := chromeTrace{Unit: "ms", Other: map[string]string{"producer": "spc " + spc.Version, "model": p.Model, "device": p.Device}}
 	for _, name := range [][2]string{{"process_name", "spc " + p.Model}, {"thread_name", "steps on " + plural(p.Threads, "thread")}} {
@@ -44,7 +44,11 @@ func (p *profile) stageTrace(path string) (*atomicfile.Staged, error) {
 			args["format"] = s.Format
 		}
 		if s.Sized {
-			args["flops"], args["bytes"] = s.FLOPs, s.Bytes
+			left, some := p.left[s.Node]
+			if !some {
+				left = 1
+			}
+			args["flops"], args["bytes"] = s.FLOPs*left, s.Bytes*left
 		}
 		l := layers[s.Node]
 		if l.Cascade > 0 {

@@ -663,8 +663,10 @@ func (c *chooser) explain(l *Layer, best *Candidate, together bool) {
 		case a.PointsUs != nil:
 			at := l.known(a, best)
 			first, last := at[0], at[len(at)-1]
-			a.Why = fmt.Sprintf("%.2fx the time: %.2fx for %s to %.2fx for %d", ratio(a.time(), best.time()),
-				ratio(a.PointsUs[first], best.PointsUs[first]), columns(l.Points[first].N), ratio(a.PointsUs[last], best.PointsUs[last]), l.Points[last].N)
+			a.Why = fmt.Sprintf("%.2fx the time: %.2fx for %s", ratio(a.time(), best.time()), ratio(a.PointsUs[first], best.PointsUs[first]), columns(l.Points[first].N))
+			if last != first {
+				a.Why += fmt.Sprintf(" to %.2fx for %d", ratio(a.PointsUs[last], best.PointsUs[last]), l.Points[last].N)
+			}
 		default:
 			a.Why = fmt.Sprintf("%.2fx the time: %s", ratio(a.time(), best.time()), a.bound(best))
 		}
@@ -695,7 +697,10 @@ func (l *Layer) gains(a *Candidate) string {
 	dense, at := l.dense(), l.known(a, l.dense())
 	gain := func(i int) string { return fmt.Sprintf("%.1fx", ratio(dense.PointsUs[i], a.PointsUs[i])) }
 	first, last := at[0], at[len(at)-1]
-	text := fmt.Sprintf("%s for %s to %s for %d", gain(first), columns(l.Points[first].N), gain(last), l.Points[last].N)
+	text := fmt.Sprintf("%s for %s", gain(first), columns(l.Points[first].N))
+	if last != first {
+		text += fmt.Sprintf(" to %s for %d", gain(last), l.Points[last].N)
+	}
 	least := slices.MinFunc(at, func(i, j int) int {
 		return cmp.Compare(ratio(dense.PointsUs[i], a.PointsUs[i]), ratio(dense.PointsUs[j], a.PointsUs[j]))
 	})
