@@ -10,16 +10,22 @@ import (
 	"spc/tests/archs"
 )
 
-// A forecast is of the inputs that are given, on so many threads, and says what dense weights would take.
-func TestForecast(t *testing.T) {
+// product is a model of one square weight, with an open number of rows.
+func product(t *testing.T, rows string, n int) []byte {
+	t.Helper()
 	b := archs.New("product", 3)
-	y := b.Node("MatMul", nil, b.Input("x", archs.Float32, "batch", 256), b.Weight("w", archs.LeCun(256), 256, 256))
-	b.Output("y", y, archs.Float32, "batch", 256)
+	y := b.Node("MatMul", nil, b.Input("x", archs.Float32, rows, n), b.Weight("w", archs.LeCun(n), n, n))
+	b.Output("y", y, archs.Float32, rows, n)
 	model, err := b.Model(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := spc.Compile(t.Context(), spc.CompileOptions{Bytes: model.Bytes(), Prune: spc.PruneOptions{Sparsity: 0.9, KeepNone: true}})
+	return model.Bytes()
+}
+
+// A forecast is of the inputs that are given, on so many threads, and says what dense weights would take.
+func TestForecast(t *testing.T) {
+	m, err := spc.Compile(t.Context(), spc.CompileOptions{Bytes: product(t, "batch", 256), Prune: spc.PruneOptions{Sparsity: 0.9, KeepNone: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,16 +113,10 @@ func TestForecastOfWhatWasMeasured(t *testing.T) {
 
 // A weight of two forms is predicted by the one that runs, and as dense by what it would take dense.
 func TestForecastOfPairs(t *testing.T) {
-	b := archs.New("product", 3)
-	y := b.Node("MatMul", nil, b.Input("x", archs.Float32, "T", 512), b.Weight("w", archs.LeCun(512), 512, 512))
-	b.Output("y", y, archs.Float32, "T", 512)
-	model, err := b.Model(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := product(t, "T", 512)
 	runs := map[string]map[int]*spc.PredictedRun{}
 	for _, form := range []string{"pair", "dense"} {
-		o := spc.CompileOptions{Bytes: model.Bytes(), Prune: spc.PruneOptions{Sparsity: 0.6, KeepNone: true}, OneFormat: form == "dense"}
+		o := spc.CompileOptions{Bytes: model, Prune: spc.PruneOptions{Sparsity: 0.6, KeepNone: true}, OneFormat: form == "dense"}
 		m, err := spc.Compile(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)

@@ -138,16 +138,7 @@ func classifier() (*archs.Model, error) {
 	return b.Model(1)
 }
 
-func languageModel() (*archs.Model, error) {
-	b := archs.New("lm", 17)
-	ids := b.Input("ids", archs.Int64, "batch", "t")
-	x := b.Node("Gather", nil, b.Weight("embedding", archs.Near(0), 12, 8), ids)
-	x = b.Scope("up").Node("MatMul", nil, x, b.Weight("up", archs.He(8), 8, 32))
-	x = b.Node("Relu", nil, x)
-	x = b.Scope("head").Node("MatMul", nil, x, b.Weight("head", archs.LeCun(32), 32, 12))
-	b.Output("logits", x, archs.Float32, "batch", "t", 12)
-	return b.Model(2)
-}
+func languageModel() (*archs.Model, error) { return archs.Decoder(2) }
 
 func mixed() (*archs.Model, error) {
 	b := archs.New("mixed", 17)

@@ -31,18 +31,6 @@ func HostileModel() (*archs.Model, error) {
 	return b.Model(1)
 }
 
-// Decoder is a model whose weights are worth two forms where it is compiled for one token and for several.
-func Decoder(seed uint64) (*archs.Model, error) {
-	b := archs.New("decoder", 17)
-	ids := b.Input("ids", archs.Int64, "batch", "t")
-	x := b.Node("Gather", nil, b.Weight("embedding", archs.Near(0), 12, 8), ids)
-	x = b.Scope("up").Node("MatMul", nil, x, b.Weight("up", archs.He(8), 8, 32))
-	x = b.Node("Relu", nil, x)
-	x = b.Scope("head").Node("MatMul", nil, x, b.Weight("head", archs.LeCun(32), 32, 12))
-	b.Output("logits", x, archs.Float32, "batch", "t", 12)
-	return b.Model(seed)
-}
-
 // Large has at least so many nodes, most of them in blocks that are not alike.
 func Large(nodes int, seed uint64) (*archs.Model, error) {
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -371,11 +371,11 @@ func TestHostileNames(t *testing.T) {
 func TestLayersForOpenSizes(t *testing.T) {
 	b := tab(t)
 	open := []string{"--sparsity", "0.5", "--dim", "batch=1", "--dim", "t=1,12"}
-	goTo(t, b, html(t, compiled(t, "decoder", Decoder, open...), "--dim", "t=12"))
+	goTo(t, b, html(t, compiled(t, "decoder", archs.Decoder, open...), "--dim", "t=12"))
 	b.see(t, "[...document.querySelectorAll('#legend .key')].some(k => k.textContent === 'pair')")
 	b.see(t, "formatColour('pair') !== formatColour('dense') && formatColour('pair') !== colours.none")
 	candidatesAreShown(t, b)
-	goTo(t, b, html(t, compiled(t, "tuned", Decoder, append(open, "--tune", "--tune-budget", "20s")...), "--dim", "t=12"))
+	goTo(t, b, html(t, compiled(t, "tuned", archs.Decoder, append(open, "--tune", "--tune-budget", "20s")...), "--dim", "t=12"))
 	candidatesAreShown(t, b)
 }
 
