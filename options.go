@@ -146,12 +146,20 @@ func ParsePattern(s string) (Pattern, error) { return prune.ParsePattern(s) }
 type LayerSparsity struct {
 	Glob     string
 	Sparsity float64
+	Pattern  *Pattern // where its zeros may lie, nil for PruneOptions.Pattern
 }
 
-// ParseLayerSparsity reads GLOB=SPARSITY.
+func (l LayerSparsity) String() string {
+	if l.Pattern == nil {
+		return fmt.Sprintf("%s=%v", l.Glob, l.Sparsity)
+	}
+	return fmt.Sprintf("%s=%v,%v", l.Glob, l.Sparsity, *l.Pattern)
+}
+
+// ParseLayerSparsity reads GLOB=SPARSITY, GLOB=SPARSITY,PATTERN, or GLOB=PATTERN where the pattern sets its own sparsity.
 func ParseLayerSparsity(s string) (LayerSparsity, error) {
 	t, err := prune.ParseLayerTarget(s)
-	return LayerSparsity{t.Glob.String(), t.Sparsity}, err
+	return LayerSparsity{t.Glob.String(), t.Sparsity, t.Pattern}, err
 }
 
 // Allocation says how the sparsity is spread over the layers.
@@ -466,10 +474,10 @@ func (o *PruneOptions) pass() (fit.Options, error) {
 		if !(l.Sparsity >= 0 && l.Sparsity < 1) {
 			return f, option.Errorf("%v: sparsity %v of %s, want at least 0 and below 1", option.Layers, l.Sparsity, l.Glob)
 		}
-		if own, ok := o.Pattern.OwnSparsity(); ok && prune.CheckSparsity(o.Pattern, l.Sparsity) != nil {
+		if own, ok := o.Pattern.OwnSparsity(); ok && l.Pattern == nil && prune.CheckSparsity(o.Pattern, l.Sparsity) != nil {
 			return f, option.Errorf("%v %s=%v: %v %v sets its own, %.4g", option.Layers, l.Glob, l.Sparsity, option.Pattern, o.Pattern, own)
 		}
-		f.Targets = append(f.Targets, prune.LayerTarget{Glob: g, Sparsity: l.Sparsity})
+		f.Targets = append(f.Targets, prune.LayerTarget{Glob: g, Sparsity: l.Sparsity, Pattern: l.Pattern})
 	}
 	if err := o.Reconstruct.Check(); err != nil {
 		return f, option.Errorf("%v: %v", option.Reconstruct, err)

@@ -48,7 +48,7 @@ func (f *makeFlags) add(c *cobra.Command) {
 	choiceVar(fs, &o.Reconstruct, "recipe", "", spc.ParseRecipe, "changes how --reconstruct trains, as in blocks=20,rate=0.01,model=60,model-rate=0.01:\nepochs and peak rates for each block and for the whole model, and gains, gain-rate,\ninside, warmup, batch, window, augment, seed; by default what suits the kind of model")
 	fs.BoolVar(&o.Uncorrected, "uncorrected", false, "leave the means and variances of outputs as pruning with --calib makes them")
 	fs.StringArrayVar(&f.keep, "keep", nil, "`GLOB` of layers that stay as they are. none lifts the exceptions: a first convolution\nof at most 4 channels, and the last layer below a tenth of the multiply-adds; ends\nmakes them for any first convolution and last layer")
-	fs.StringArrayVar(&f.layers, "layer", nil, "`GLOB=S`: a sparsity of their own for some layers")
+	fs.StringArrayVar(&f.layers, "layer", nil, "`GLOB=S`: a sparsity of their own for some layers; GLOB=S,PATTERN, or GLOB=N:M, with\na pattern of their own besides")
 	complete(c, "pattern", values(patterns...))
 	complete(c, "allocate", values(names(spc.Allocations())...))
 	complete(c, "prune", values(names(spc.Methods())...))

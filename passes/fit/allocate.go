@@ -125,7 +125,11 @@ func (f *fitter) threshold(pattern prune.Pattern, saliency func(l *layer) []floa
 		return nil, err
 	}
 	out := make([]float64, len(in))
-	for k := range in {
+	for k, l := range f.layers {
+		if l.target != nil { // which its pattern may have, where that of all layers has not
+			out[k] = *l.target
+			continue
+		}
 		out[k] = min(r.Layers[k].Allocated, 1-1/float64(len(in[k].Weights)))
 	}
 	return out, nil

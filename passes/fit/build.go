@@ -28,7 +28,7 @@ const (
 
 // exactCost is the number of multiplications of exact OBS in a layer.
 func (f *fitter) exactCost(l *layer) float64 {
-	r, _ := f.Pattern.Unit()
+	r, _ := l.pattern.Unit()
 	groups, k := float64((l.rows+r-1)/r), float64(l.cols)
 	return groups * k * k * k / 6
 }
@@ -198,7 +198,7 @@ func (f *fitter) choose(l *layer, w, saliency []float32, sparsity float64) (*edi
 		return e, nil
 	}
 	r, err := prune.Select([]prune.Layer{{Name: l.Node.String(), Rows: l.rows, Cols: l.cols, Weights: w, Saliency: saliency, Sparsity: &sparsity}},
-		prune.Options{Pattern: f.Pattern, Workers: f.Workers})
+		prune.Options{Pattern: l.pattern, Workers: f.Workers})
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +270,7 @@ func (f *fitter) optimal(l *layer, s *obs.Solver, sparsity float64) (*edit, erro
 		}
 		return e, nil
 	}
-	o := obs.Options{Pattern: f.Pattern, Keep: obs.Keep(f.Pattern, l.rows, l.cols, sparsity)}
+	o := obs.Options{Pattern: l.pattern, Keep: obs.Keep(l.pattern, l.rows, l.cols, sparsity)}
 	if f.exactCost(l) > f.exact {
 		o.Method = obs.SparseGPT
 	}

@@ -166,7 +166,7 @@ func (f *fitter) curve(l *layer, g *calib.Gram) error {
 		return err
 	}
 	some := s
-	group, _ := f.Pattern.Unit()
+	group, _ := l.pattern.Unit()
 	if rows := curveSample(l.rows, l.cols, group); rows != nil {
 		some = s.Some(rows)
 	}
@@ -175,7 +175,7 @@ func (f *fitter) curve(l *layer, g *calib.Gram) error {
 		if err != nil {
 			return 0, nil, err
 		}
-		r, err := s.Prune(f.ctx, obs.Options{Pattern: f.Pattern, Method: obs.SparseGPT, Keep: obs.Keep(f.Pattern, s.Rows, s.Cols, sparsity)})
+		r, err := s.Prune(f.ctx, obs.Options{Pattern: l.pattern, Method: obs.SparseGPT, Keep: obs.Keep(l.pattern, s.Rows, s.Cols, sparsity)})
 		if err != nil || energy == 0 {
 			return 0, s.W, err
 		}

@@ -234,7 +234,8 @@ type fitter struct {
 // layer is a weight to prune, as it is in the dense model.
 type layer struct {
 	ir.WeightUse
-	at         int // in the plan
+	at         int           // in the plan
+	pattern    prune.Pattern // its own, or that of all
 	rows, cols int
 	weights    []float32 // [rows, cols]
 	target     *float64  // the layer's own sparsity
@@ -275,7 +276,7 @@ func (f *fitter) open() (err error) {
 // layer is layer i of the plan.
 func (f *fitter) layer(i int) *layer {
 	m := f.plan.Matrix(i)
-	l := &layer{WeightUse: f.plan.Use(i), at: i, rows: m.Rows, cols: m.Cols, weights: m.Weights, target: f.plan.Target(i)}
+	l := &layer{WeightUse: f.plan.Use(i), at: i, rows: m.Rows, cols: m.Cols, weights: m.Weights, pattern: f.plan.Pattern(i), target: f.plan.Target(i)}
 	if m.Transposed {
 		l.weights = transposed(m.Weights, m.Rows, m.Cols)
 	}
@@ -342,11 +343,14 @@ func (f *fitter) run(out *Result) error {
 
 // shared says by what the layer has its share of zeros.
 func (f *fitter) shared(l *layer, out *Result) string {
+	if l.target != nil {
+		if l.pattern != f.Pattern {
+			return "a sparsity of its own, " + l.pattern.String()
+		}
+		return "a sparsity of its own"
+	}
 	if _, own := f.Pattern.OwnSparsity(); own {
 		return ""
-	}
-	if l.target != nil {
-		return "a sparsity of its own"
 	}
 	r := find(prune.Allocation(out.Trials[0].Allocate))
 	if r.curves {

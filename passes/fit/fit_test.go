@@ -193,6 +193,45 @@ func TestEveryMethodPrunesToEveryPattern(t *testing.T) {
 	}
 }
 
+func TestLayersHaveThePatternsThatAreTheirOwn(t *testing.T) {
+	for _, m := range Methods() {
+		o := options(t, "uniform", 0.5)
+		o.Method, o.Allocate = m, Auto
+		for _, s := range []string{"point=2:4", "wide=0.75,uniform-block:4x1"} {
+			target, err := prune.ParseLayerTarget(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Targets = append(o.Targets, target)
+		}
+		g, _ := fitted(t, o)
+		for _, u := range g.WeightUses() {
+			rows, cols := u.View.Dims(u.Value.Const.Shape())
+			w := u.View.Matrix(u.Value.Const).F32s()
+			switch u.Node.Name {
+			case "point":
+				for i := 0; i < len(w); i += 4 {
+					if n := len(slices.DeleteFunc(slices.Clone(w[i:i+4]), func(v float32) bool { return v == 0 })); n > 2 {
+						t.Errorf("%s: %d of 4 weights from %d on, want 2", m, n, i)
+					}
+				}
+			case "wide":
+				for r := 0; r < rows; r += 4 {
+					columns := 0
+					for c := range cols {
+						if w[r*cols+c] != 0 || w[(r+1)*cols+c] != 0 || w[(r+2)*cols+c] != 0 || w[(r+3)*cols+c] != 0 {
+							columns++
+						}
+					}
+					if columns != cols/4 {
+						t.Errorf("%s: %d columns of rows from %d on, want %d", m, columns, r, cols/4)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestWhatSeesMoreIsNearerTheDenseModel(t *testing.T) {
 	of := func(change func(o *Options)) float64 {
 		o := options(t, "uniform", 0.5)

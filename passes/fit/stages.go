@@ -66,10 +66,10 @@ type stager struct {
 
 // measure finds the costs of the layers.
 func (s *stager) measure(p *prune.Plan) {
-	group, _ := s.Pattern.Unit()
 	sum := 0.0
 	for _, i := range p.Prunable() {
 		u := p.Use(i)
+		group, _ := p.Pattern(i).Unit()
 		shape, _ := u.Value.Type.Shape()
 		r, c := u.View.Dims(shape)
 		rows, cols := float64(r), float64(c)

@@ -112,25 +112,69 @@ func (g Glob) Match(name string) bool { return g.re != nil && g.re.MatchString(n
 
 func (g Glob) String() string { return g.text }
 
-// LayerTarget is a sparsity for the layers that a glob names.
+// LayerTarget is a sparsity for the layers that a glob names, and perhaps a pattern of their own.
 type LayerTarget struct {
 	Glob     Glob
 	Sparsity float64
+	Pattern  *Pattern // nil for that of all layers
 }
 
-// ParseLayerTarget reads GLOB=S; the last = separates, as names may hold more.
+// ParseLayerTarget reads GLOB=S, GLOB=S,PATTERN, or GLOB=PATTERN where that sets its own sparsity; the last = separates,
+// as names may hold more.
 func ParseLayerTarget(s string) (LayerTarget, error) {
 	i := strings.LastIndexByte(s, '=')
 	if i <= 0 {
-		return LayerTarget{}, option.Errorf("%v %q: want GLOB=SPARSITY, as in 'conv*=0.5'", option.Layers, s)
+		return LayerTarget{}, option.Errorf("%v %q: want GLOB=SPARSITY or GLOB=SPARSITY,PATTERN, as in 'conv*=0.5'", option.Layers, s)
 	}
-	v, err := strconv.ParseFloat(s[i+1:], 64)
-	if err != nil || !(v >= 0 && v < 1) {
+	var t LayerTarget
+	number, pattern, both := strings.Cut(s[i+1:], ",")
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil && !both {
+		if p, err := ParsePattern(number); err == nil {
+			if own, ok := p.OwnSparsity(); ok {
+				v, t.Pattern = own, &p
+			}
+		}
+	}
+	if err != nil && t.Pattern == nil || !(v >= 0 && v < 1) {
 		return LayerTarget{}, option.Errorf("%v %q: want a sparsity of at least 0 and below 1 after =", option.Layers, s)
 	}
-	g, err := ParseGlob(s[:i])
-	if err != nil {
+	if both {
+		p, err := ParsePattern(pattern)
+		if err != nil {
+			return LayerTarget{}, option.Errorf("%v %q: %v", option.Layers, s, err)
+		}
+		t.Pattern = &p
+	}
+	t.Sparsity = v
+	if t.Glob, err = ParseGlob(s[:i]); err != nil {
 		return LayerTarget{}, option.Errorf("%v %q: %v", option.Layers, s, err)
 	}
-	return LayerTarget{g, v}, nil
+	return t, nil
+}
+
+// check says what is wrong with a target beside the pattern of all layers.
+func (t *LayerTarget) check(all Pattern) error {
+	if t.Pattern == nil {
+		return nil
+	}
+	if all.Kind == Channel || t.Pattern.Kind == Channel {
+		return option.Errorf("%v %s: %v channel is of all layers, whose channels depend on each other", option.Layers, t.Glob, option.Pattern)
+	}
+	if err := CheckSparsity(*t.Pattern, t.Sparsity); err != nil {
+		return option.Errorf("%v %s: %v", option.Layers, t.Glob, err)
+	}
+	return nil
+}
+
+// Literal is the glob that matches a name and nothing else.
+func Literal(name string) string {
+	var b strings.Builder
+	for _, r := range name {
+		if strings.ContainsRune(`*?[\`, r) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
 }

@@ -64,6 +64,7 @@ type candidate struct {
 	why      string    // why it is not prunable, empty where it is
 	products float64   // multiply-adds of all readers
 	target   *float64  // its own sparsity
+	pattern  *Pattern  // its own pattern, nil where it has that of all
 	rowsStay string    // why the user or the default keeps its output channels
 	kept     string    // why the user keeps all of it
 	saliency []float32 // what ranks its channels, nil for |w|
@@ -141,7 +142,7 @@ func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
 		c.why = cmp.Or(c.why, c.rowsStay)
 		for i, t := range o.Targets {
 			if c.why == "" && c.named(t.Glob) {
-				c.target, matched[i] = &t.Sparsity, true
+				c.target, c.pattern, matched[i] = &t.Sparsity, t.Pattern, true
 			}
 		}
 	}
@@ -206,6 +207,11 @@ func NewPlan(g *ir.Graph, o GraphOptions) (*Plan, error) {
 	if err := o.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", err, ir.ErrInvalid)
 	}
+	for _, t := range o.Targets {
+		if err := t.check(o.Pattern); err != nil {
+			return nil, err
+		}
+	}
 	cands, err := candidates(g, &o)
 	if err != nil {
 		return nil, err
@@ -222,6 +228,14 @@ func (p *Plan) Use(i int) ir.WeightUse { return p.cands[i].WeightUse }
 
 // Target is layer i's own sparsity, nil where the user gave none.
 func (p *Plan) Target(i int) *float64 { return p.cands[i].target }
+
+// Pattern is that of layer i.
+func (p *Plan) Pattern(i int) Pattern {
+	if own := p.cands[i].pattern; own != nil {
+		return *own
+	}
+	return p.Options.Pattern
+}
 
 // Matrix returns the weight of layer i as it is now, as a matrix to select in.
 func (p *Plan) Matrix(i int) Layer { return p.cands[i].matrix() }
@@ -278,16 +292,17 @@ func (p *Plan) Select(a Allocation, saliency func(i int) []float32) error {
 		if saliency != nil {
 			l.Saliency = saliency(i)
 		}
+		l.Pattern = p.cands[i].pattern
 		in = append(in, l)
 	}
 	o := p.Options.Options
 	o.Allocate = a
-	res, err := Select(in, o)
+	res, err := SelectEach(in, o)
 	if err != nil {
 		return err
 	}
 	for k, i := range p.Prunable() {
-		r, l := &res.Layers[k], &in[k]
+		r, l := &res[k], &in[k]
 		if zeros(l.Weights) != r.Zeros {
 			w := slices.Clone(l.Weights)
 			r.Mask.Apply(w, l.Transposed)

@@ -345,6 +345,43 @@ func TestLayersOfTheirOwn(t *testing.T) {
 	}
 }
 
+func TestPatternsOfTheirOwn(t *testing.T) {
+	g := threeLayers(t)
+	before := map[string][]float32{}
+	for _, u := range g.WeightUses() {
+		before[u.Value.Name] = slices.Clone(u.View.Matrix(u.Value.Const).F32s())
+	}
+	r, err := prune.Graph(g, options(t, "unstructured", 0.5, "m1=2:4", "w2=0.75,uniform-block:4x1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, u := range g.WeightUses()[:2] {
+		own, _ := prune.ParsePattern([]string{"2:4", "uniform-block:4x1"}[i])
+		sparsity := []float64{0.5, 0.75}[i]
+		w := before[u.Value.Name]
+		rows, cols := u.View.Dims(u.Value.Const.Shape())
+		alone, err := prune.Select([]prune.Layer{{Name: "alone", Rows: rows, Cols: cols, Weights: w, Sparsity: &sparsity}}, prune.Options{Pattern: own})
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone.Layers[0].Mask.Apply(w, false)
+		if !slices.Equal(w, u.View.Matrix(u.Value.Const).F32s()) {
+			t.Errorf("%s is not what %v makes of it", r.Layers[i].Node, own)
+		}
+	}
+	for all, target := range map[string]string{"channel": "m1=0.5,uniform", "uniform": "m1=0.5,channel"} {
+		o := options(t, all, 0)
+		own, err := prune.ParseLayerTarget(target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Targets = append(o.Targets, own)
+		if _, err := prune.Graph(threeLayers(t), o); !errors.Is(err, ir.ErrInvalid) {
+			t.Errorf("%s beside %s: %v", target, all, err)
+		}
+	}
+}
+
 func TestGlobsThatMatchNothingAreErrors(t *testing.T) {
 	o := options(t, "uniform", 0.5)
 	o.Keep = []prune.Glob{glob(t, "m9")}

@@ -29,6 +29,10 @@ type Layer struct {
 	// Sparsity is the layer's own target, which takes it out of the global
 	// count; nil leaves it to Options.
 	Sparsity *float64
+
+	// Pattern is the layer's own, for SelectEach, and asks for a Sparsity; nil leaves it to
+	// Options.
+	Pattern *Pattern
 }
 
 // check validates shape and values.

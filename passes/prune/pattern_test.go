@@ -146,9 +146,26 @@ func TestParseLayerTarget(t *testing.T) {
 	if err != nil || got.Sparsity != 0.75 || !got.Glob.Match("/a=b/conv") || got.Glob.String() != "/a=b/*" {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, bad := range []string{"", "a", "=0.5", "a=", "a=x", "a=1", "a=-0.1", "a=NaN", "[=0.5"} {
+	got, err = ParseLayerTarget("a,b=0.6,uniform-block:4x1")
+	if err != nil || got.Sparsity != 0.6 || !got.Glob.Match("a,b") || got.Pattern == nil || *got.Pattern != (Pattern{Kind: UniformBlock, R: 4, C: 1}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	got, err = ParseLayerTarget("a=2:4")
+	if err != nil || got.Sparsity != 0.5 || got.Pattern == nil || got.Pattern.String() != "2:4" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, bad := range []string{"", "a", "=0.5", "a=", "a=x", "a=1", "a=-0.1", "a=NaN", "[=0.5", "a=uniform", "a=0.5,", "a=0.5,x", "a=2:4,uniform", "a=5:4"} {
 		if _, err := ParseLayerTarget(bad); err == nil {
 			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+func TestLiteralGlobsMatchTheirNameAlone(t *testing.T) {
+	for _, name := range []string{"", "a", "/conv_1/Conv", `a*b?[c]\d`, "ä→[z-a]"} {
+		g, err := ParseGlob(Literal(name))
+		if err != nil || !g.Match(name) || g.Match(name+"x") || g.Match("x"+name) {
+			t.Errorf("%q: %v, %v", name, g, err)
 		}
 	}
 }

@@ -121,6 +121,34 @@ func Select(layers []Layer, opts Options) (*Result, error) {
 	return sel.result(), nil
 }
 
+// SelectEach is Select, but layers may have patterns of their own. It has no totals.
+func SelectEach(layers []Layer, o Options) ([]LayerResult, error) {
+	out := make([]LayerResult, len(layers))
+	var rest []Layer
+	var at []int
+	for i, l := range layers {
+		if l.Pattern == nil {
+			rest, at = append(rest, l), append(at, i)
+			continue
+		}
+		own := o
+		own.Pattern, own.Sparsity, own.Allocate = *l.Pattern, 0, PerLayer
+		r, err := Select(layers[i:i+1], own)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = r.Layers[0]
+	}
+	r, err := Select(rest, o)
+	if err != nil {
+		return nil, err
+	}
+	for k, i := range at {
+		out[i] = r.Layers[k]
+	}
+	return out, nil
+}
+
 func (o *Options) check() error {
 	if err := o.Pattern.validate(); err != nil {
 		return err
