@@ -20,6 +20,7 @@ import (
 type Glob struct {
 	text string
 	re   *regexp.Regexp
+	name *string // of Literal
 }
 
 // ParseGlob reads a pattern; the errors name it.
@@ -52,7 +53,7 @@ func ParseGlob(text string) (Glob, error) {
 	if err != nil {
 		return Glob{}, fmt.Errorf("glob %q: too long", text)
 	}
-	return Glob{text, re}, nil
+	return Glob{text: text, re: re}, nil
 }
 
 // globClass translates a class after its opening bracket and returns the rest.
@@ -108,7 +109,12 @@ func globRune(s string) (r rune, rest string, err error) {
 }
 
 // Match reports whether the whole name matches. The zero Glob matches nothing.
-func (g Glob) Match(name string) bool { return g.re != nil && g.re.MatchString(name) }
+func (g Glob) Match(name string) bool {
+	if g.name != nil {
+		return name == *g.name
+	}
+	return g.re != nil && g.re.MatchString(name)
+}
 
 func (g Glob) String() string { return g.text }
 
@@ -168,7 +174,7 @@ func (t *LayerTarget) check(all Pattern) error {
 }
 
 // Literal is the glob that matches a name and nothing else.
-func Literal(name string) string {
+func Literal(name string) Glob {
 	var b strings.Builder
 	for _, r := range name {
 		if strings.ContainsRune(`*?[\`, r) {
@@ -176,5 +182,5 @@ func Literal(name string) string {
 		}
 		b.WriteRune(r)
 	}
-	return b.String()
+	return Glob{text: b.String(), name: &name}
 }

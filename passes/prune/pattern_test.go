@@ -163,9 +163,14 @@ func TestParseLayerTarget(t *testing.T) {
 
 func TestLiteralGlobsMatchTheirNameAlone(t *testing.T) {
 	for _, name := range []string{"", "a", "/conv_1/Conv", `a*b?[c]\d`, "ä→[z-a]"} {
-		g, err := ParseGlob(Literal(name))
-		if err != nil || !g.Match(name) || g.Match(name+"x") || g.Match("x"+name) {
-			t.Errorf("%q: %v, %v", name, g, err)
+		read, err := ParseGlob(Literal(name).String())
+		if err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+		for _, g := range []Glob{Literal(name), read} {
+			if !g.Match(name) || g.Match(name+"x") || g.Match("x"+name) {
+				t.Errorf("%q: %v", name, g)
+			}
 		}
 	}
 }
