@@ -81,6 +81,8 @@ type Report struct {
 	// Predicted is the time of a run on one thread, see Model.Forecast.
 	Predicted *PredictedRun `json:"predicted,omitempty"`
 	Tuned     *Tuned        `json:"tuned,omitempty"` // how formats were measured, see Model.Tune
+	// Budget says how CompileWithin found the model.
+	Budget *BudgetReport `json:"budget,omitempty"`
 }
 
 // ReportOptions are the options that the model was compiled with.

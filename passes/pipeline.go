@@ -569,6 +569,23 @@ func Run(ctx context.Context, c *Context, g *ir.Graph, o Options) error {
 			return err
 		}
 	}
+	return run(ctx, c, g, o)
+}
+
+// Before runs the passes before one, so that the graph is as that finds it, whatever the context asks of those that do not run.
+func Before(ctx context.Context, c *Context, g *ir.Graph, pass string) error {
+	if err := checkPass(option.StopAfter, pass); err != nil {
+		return err
+	}
+	at := slices.Index(Names(), pass)
+	if at == 0 {
+		return nil
+	}
+	return run(ctx, c, g, Options{StopAfter: Pipeline[at-1].Name})
+}
+
+// run runs the pipeline.
+func run(ctx context.Context, c *Context, g *ir.Graph, o Options) error {
 	defer func() { c.Report.Transposes = transposes(g) }()
 	for i, p := range Pipeline {
 		if err := ctx.Err(); err != nil {

@@ -28,6 +28,7 @@ type makeFlags struct {
 	keep, layers []string
 	reconstruct  bool
 	shapes       shapeFlags
+	sizes        sizes // of these, once they are applied
 	data         calibFlags
 	quantise     quantFlags
 	masks        string
@@ -93,7 +94,7 @@ func (f *makeFlags) apply(c *cobra.Command) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	f.o.Shapes, f.o.Dims, f.o.Open = s.shapes, s.dims, s.open
+	f.sizes, f.o.Shapes, f.o.Dims, f.o.Open = s, s.shapes, s.dims, s.open
 	for _, text := range f.layers {
 		l, err := spc.ParseLayerSparsity(text)
 		if err != nil {
@@ -127,7 +128,7 @@ func (f *makeFlags) needless(fs *pflag.FlagSet) error {
 		return fmt.Errorf("--recipe %v has no use without --reconstruct", fs.Lookup("recipe").Value)
 	case sets && fs.Changed("sparsity") && o.Sparsity == 0:
 		return fmt.Errorf("--sparsity 0, but --pattern %v sets its own, %.4g", o.Pattern, own)
-	case sets || len(o.Layers) > 0 || fs.Changed("sparsity"):
+	case sets || len(o.Layers) > 0 || fs.Changed("sparsity") || given(fs, budgetNames):
 		return nil
 	}
 	for _, name := range []string{"prune", "allocate"} {
@@ -153,6 +154,7 @@ func collectEarly() {
 type compileFlags struct {
 	makeFlags
 	measureFlags
+	within budgetFlags
 	out    string
 	tune   bool
 	asJSON bool
@@ -189,6 +191,7 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 	choiceVar(fs, &f.o.Format, "format", "auto", spc.ParseFormat, "the storage format: "+strings.Join(formats(), ", "))
 	fs.BoolVar(&f.tune, "tune", false, "choose formats by what they take on this machine, see spc tune")
 	f.measureFlags.add(c)
+	f.within.add(c)
 	fs.BoolVar(&f.o.OneFormat, "one-format", false, "keep no weight in two formats, one for few columns and one for many")
 	choiceVar(fs, &f.o.Target, "target", "cpu", spc.ParseTarget, "the device that formats are chosen for: "+strings.Join(targets, ", ")+";\nGPUs are taken to compute in 16-bit floats")
 	choiceVar(fs, &f.o.Profile, "profile", "default", findProfile, "the speed of the CPU that formats are chosen for: "+strings.Join(spc.Profiles(), ", ")+",\nnative for this machine's, which spc devices --measure stores, or a `FILE`")
@@ -210,29 +213,56 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 	return c
 }
 
+// frontAlone reports whether all that is asked for is a front.
+func (f *compileFlags) frontAlone(c *cobra.Command) bool {
+	return given(c.Flags(), budgetNames) && !given(c.Flags(), budgetLimits)
+}
+
+// prints reports whether the graph is printed in the place of a file.
+func (f *compileFlags) prints() bool { return f.o.Debug.StopAfter != "" && f.out == "" }
+
+// check refuses, before the work begins, flags that do not go together, and files that cannot be written. It names the file of the model where
+// there is to be one.
+func (f *compileFlags) check(c *cobra.Command, model string) (files outputs, err error) {
+	if err := f.of(model); err != nil {
+		return files, err
+	}
+	if err := f.within.needless(c); err != nil {
+		return files, err
+	}
+	switch {
+	case f.prints() && f.masks != "":
+		return files, fmt.Errorf("--masks %s needs -o: without, --stop-after prints the graph and writes no files", f.masks)
+	case f.tune && f.o.Target != "" && f.o.Target != spc.CPU:
+		return files, fmt.Errorf("--tune measures this machine's CPU, but --target is %s", f.o.Target)
+	case f.frontAlone(c) && f.out != "":
+		return files, fmt.Errorf("-o %s has no use with --pareto alone, which keeps no program: give a budget, too", f.out)
+	case !f.prints() && !f.frontAlone(c) && f.out == "":
+		base := filepath.Base(model)
+		f.out = strings.TrimSuffix(base, filepath.Ext(base)) + ".spx"
+	}
+	if f.within.pareto != "" {
+		if err := checkFront(f.within.pareto); err != nil {
+			return files, err
+		}
+	}
+	files = outputs{model: f.out, masks: f.masks, cache: f.data.cache, timings: f.timings, dump: f.o.Debug.DumpDir}
+	if err := files.check(); err != nil {
+		return files, err
+	}
+	if strings.EqualFold(filepath.Ext(f.out), ".onnx") {
+		return files, fmt.Errorf("-o %s, want an .spx file; spc prune writes ONNX models", f.out)
+	}
+	return files, nil
+}
+
 // run runs the command.
 func (f *compileFlags) run(c *cobra.Command, args []string) error {
 	collectEarly()
-	if err := f.of(args[0]); err != nil {
+	prints := f.prints()
+	files, err := f.check(c, args[0])
+	if err != nil {
 		return err
-	}
-	prints := f.o.Debug.StopAfter != "" && f.out == ""
-	if prints && f.masks != "" {
-		return fmt.Errorf("--masks %s needs -o: without, --stop-after prints the graph and writes no files", f.masks)
-	}
-	if !prints && f.out == "" {
-		base := filepath.Base(args[0])
-		f.out = strings.TrimSuffix(base, filepath.Ext(base)) + ".spx"
-	}
-	if f.tune && f.o.Target != "" && f.o.Target != spc.CPU {
-		return fmt.Errorf("--tune measures this machine's CPU, but --target is %s", f.o.Target)
-	}
-	files := outputs{model: f.out, masks: f.masks, cache: f.data.cache, timings: f.timings, dump: f.o.Debug.DumpDir}
-	if err := files.check(); err != nil {
-		return err
-	}
-	if strings.EqualFold(filepath.Ext(f.out), ".onnx") {
-		return fmt.Errorf("-o %s, want an .spx file; spc prune writes ONNX models", f.out)
 	}
 	p := newProgress(c)
 	defer p.close()
@@ -249,11 +279,11 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 		}
 		after = spc.TuneStages(f.budget)
 	}
-	if !prints {
+	if f.out != "" {
 		p.writes(f.o.Model, after...)
 	}
-	m, err := compileModel(c, f.o)
-	if err != nil {
+	m, err := f.compile(c, p)
+	if err != nil || m == nil { // of which nothing is to be written
 		return err
 	}
 	defer m.Close()
@@ -273,6 +303,11 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	p.close()
+	return f.tell(c, m)
+}
+
+// tell prints what became of a model that was written.
+func (f *compileFlags) tell(c *cobra.Command, m *spc.Model) error {
 	warnOf(c, m.Explain())
 	if f.asJSON {
 		return printReport(c.OutOrStdout(), *m.Explain())
@@ -286,6 +321,14 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	return printCompiled(c.OutOrStdout(), m.Explain(), f.o.Model, f.out, f.all)
+}
+
+// compile compiles the model, for a budget where there is one; nil where no model was asked for.
+func (f *compileFlags) compile(c *cobra.Command, p *progress) (*spc.Model, error) {
+	if given(c.Flags(), budgetNames) {
+		return f.compileWithin(c, p)
+	}
+	return compileModel(c, f.o)
 }
 
 // printCompiled prints what became of the model in a few lines.
@@ -304,6 +347,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string, all detail) er
 	}
 	printOpen(w, r)
 	printPredicted(w, r)
+	printBudget(w, r)
 	printTuned(w, r)
 	if err := printQuantised(w, r, all); err != nil {
 		return err

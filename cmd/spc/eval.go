@@ -3,8 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -160,6 +162,7 @@ type evaluator struct {
 	input, output string
 	ranking       data.Ranking
 	perplexity    data.Perplexity
+	points        []float64 // of each sample: 100 where it is right, of tokens the mean logarithm of their probabilities in percent
 
 	// shifted is what ranking would be with class 0 skipped; it ends with a label for which
 	// there is no class then.
@@ -240,7 +243,9 @@ func (e *evaluator) run(ctx context.Context, p *progress) (*evaluation, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.At("eval", done, len(e.index))
+		if p != nil {
+			p.At("eval", done, len(e.index))
+		}
 		out, err := e.model.Run(ctx, map[string]*tensor.Tensor{e.input: b.Input})
 		if err == nil {
 			err = e.score(b, out[e.output])
@@ -283,12 +288,15 @@ func (e *evaluator) score(b data.Batch, out *tensor.Tensor) error {
 		var err error
 		if e.set.Tokens() {
 			var ids []int64
+			var one data.Perplexity
 			if ids, err = e.set.TokensOf(i); err == nil {
-				err = e.perplexity.Add(row, ids)
+				err = errors.Join(one.Add(row, ids), e.perplexity.Add(row, ids))
 			}
+			e.points = append(e.points, -100*math.Log(one.Value()))
 		} else {
-			label := e.set.Labels[i]
+			label, before := e.set.Labels[i], e.right()
 			err = e.ranking.Add(row, label)
+			e.points = append(e.points, 100*float64(e.right()-before))
 			if !e.shiftedEnded && err == nil && len(e.skip) == 0 && label+1 < len(row) {
 				err = e.shifted.Add(row, label)
 			} else {
@@ -300,6 +308,14 @@ func (e *evaluator) score(b data.Batch, out *tensor.Tensor) error {
 		}
 	}
 	return nil
+}
+
+// right is how many samples are by the metric.
+func (e *evaluator) right() int {
+	if e.metric == top5 {
+		return e.ranking.Top5
+	}
+	return e.ranking.Top1
 }
 
 // background says that class 0 is perhaps one that labels do not count; it is empty where the

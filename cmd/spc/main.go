@@ -42,7 +42,7 @@ func main() {
 	os.Exit(spcMain(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// spcMain runs one command and returns the exit status: 0, 1 after an error,
+// spcMain runs one command and returns the exit status: 0, 1 after an error, 2 where a budget cannot be met,
 // 130 after an interrupt, 143 after SIGTERM.
 func spcMain(args []string, stdout, stderr io.Writer) int {
 	ignoreFileSizeSignal()
@@ -76,6 +76,9 @@ func spcMain(args []string, stdout, stderr io.Writer) int {
 	}
 	if msg := message(err); msg != "" {
 		fmt.Fprintln(stderr, "spc: "+msg)
+	}
+	if errors.Is(err, spc.ErrUnmet) {
+		return 2
 	}
 	return 1
 }

@@ -31,6 +31,7 @@ type progress struct {
 	out     io.Writer
 	bar     *progressbar.ProgressBar // nil where lines are printed
 	once    sync.Once
+	drawing sync.Mutex
 	stop    chan struct{}
 	stopped chan struct{}
 }
@@ -111,7 +112,19 @@ func (p *progress) show(every time.Duration) {
 	}
 }
 
+// print writes lines by what is shown, which goes on below.
+func (p *progress) print(write func()) {
+	p.drawing.Lock()
+	defer p.drawing.Unlock()
+	if p.bar != nil {
+		p.bar.Clear() // errors mean only that the terminal is gone
+	}
+	write()
+}
+
 func (p *progress) draw() {
+	p.drawing.Lock()
+	defer p.drawing.Unlock()
 	s := p.State()
 	if p.bar == nil {
 		fmt.Fprintln(p.out, "spc: "+stateText(s))

@@ -36,9 +36,18 @@ func Check(path string) error {
 
 // save draws a picture of a size on white, into a PNG or, where the path ends so, an SVG.
 func save(path string, width, height vg.Length, paint func(c draw.Canvas)) error {
+	to := render(strings.EqualFold(filepath.Ext(path), ".svg"), width, height, paint)
+	return atomicfile.Write(path, func(w io.Writer) error {
+		_, err := to.WriteTo(w)
+		return err
+	})
+}
+
+// render draws a picture as save does.
+func render(svg bool, width, height vg.Length, paint func(c draw.Canvas)) io.WriterTo {
 	var canvas vg.CanvasSizer
 	var to io.WriterTo
-	if strings.EqualFold(filepath.Ext(path), ".svg") {
+	if svg {
 		c := vgsvg.New(width, height)
 		canvas, to = c, c
 	} else {
@@ -48,10 +57,7 @@ func save(path string, width, height vg.Length, paint func(c draw.Canvas)) error
 	c := draw.New(canvas)
 	rect(&c, color.White, c.Min.X, c.Max.X, c.Min.Y, c.Max.Y)
 	paint(draw.Crop(c, 14, -14, 8, -8))
-	return atomicfile.Write(path, func(w io.Writer) error {
-		_, err := to.WriteTo(w)
-		return err
-	})
+	return to
 }
 
 // writing is the style of a text within a picture.

@@ -25,6 +25,28 @@ func pictures() map[string]func(path string) error {
 	return map[string]func(string) error{"rows": rows.Save, "roofline": roof.Save}
 }
 
+// A front has its points where they are, each higher one above the others, and lines to their bounds.
+func TestFrontsShowTheirPoints(t *testing.T) {
+	f := &Front{Title: "front", X: "fast", Y: "lost", List: []Trade{{"none", 1, 0, 0}, {"some", 2, 1, 1.5}, {"most", 3, 4, 5}}}
+	var b strings.Builder
+	if err := f.SVG(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := xml.Unmarshal([]byte(b.String()), new(any)); err != nil && !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"front", "fast", "lost", "none", "some", "most"} {
+		if !strings.Contains(b.String(), ">"+text+"<") {
+			t.Errorf("no text %q", text)
+		}
+	}
+	for _, list := range [][]Trade{nil, {{"one", 1, 1, 1}}} {
+		if err := (&Front{List: list}).SVG(io.Discard); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A PNG has some pixels of each colour, an SVG is well-formed and has the texts.
 func TestPicturesShowAllKinds(t *testing.T) {
 	for name, save := range pictures() {

@@ -27,6 +27,13 @@ const (
 	Profile   Name = "Profile"
 	Timings   Name = "TuneOptions.Timings"
 
+	Speedup Name = "BudgetOptions.Speedup"
+	Latency Name = "BudgetOptions.Latency"
+	Size    Name = "BudgetOptions.Size"
+	FLOPs   Name = "BudgetOptions.FLOPs"
+	MaxDrop Name = "BudgetOptions.MaxDrop"
+	Front   Name = "BudgetOptions.Front"
+
 	Sparsity    Name = "Prune.Sparsity"
 	Pattern     Name = "Prune.Pattern"
 	Layers      Name = "Prune.Layers"

@@ -21,8 +21,8 @@ type Correction struct {
 	Note        string    // outputs that took a fallback, see Correct
 }
 
-// The scales that Correct takes to be sane.
-const minScale, maxScale = 0.25, 4
+// The scales that corrections take to be sane.
+const MinScale, MaxScale = 0.25, 4
 
 // Correct returns the scale and the bias for each output of the weights w[M,K] on the
 // pruned model's inputs with which it has the mean and, where scale is set, the
@@ -55,8 +55,8 @@ func (s *Solver) Correct(ctx context.Context, w, b []float32, pruned, dense Mome
 				constant++
 			default:
 				f = math.Sqrt(varD[i] / varP[i])
-				if f < minScale || f > maxScale {
-					f = min(max(f, minScale), maxScale)
+				if f < MinScale || f > MaxScale {
+					f = min(max(f, MinScale), MaxScale)
 					bounded++
 				}
 			}
@@ -75,7 +75,7 @@ func (s *Solver) Correct(ctx context.Context, w, b []float32, pruned, dense Mome
 		if c.Note != "" {
 			c.Note += "; "
 		}
-		c.Note += fmt.Sprintf("scales of %d of %d outputs are cut to [%v, %v]", bounded, s.Rows, minScale, maxScale)
+		c.Note += fmt.Sprintf("scales of %d of %d outputs are cut to [%v, %v]", bounded, s.Rows, MinScale, MaxScale)
 	}
 	return c, nil
 }

@@ -679,8 +679,8 @@ func TestCorrect(t *testing.T) {
 					t.Errorf("scale %v: output %d is scaled by %v, want 1", scale, r, c.Scale[r])
 				}
 			case r == 1:
-				if c.Scale[r] != maxScale {
-					t.Errorf("output %d is scaled by %v, want %v", r, c.Scale[r], maxScale)
+				if c.Scale[r] != MaxScale {
+					t.Errorf("output %d is scaled by %v, want %v", r, c.Scale[r], MaxScale)
 				}
 			case !near(varP[r], varD[r], varD[r]):
 				t.Errorf("variance of output %d is %v, want %v", r, varP[r], varD[r])

@@ -132,6 +132,43 @@ func (s *Solver) exact(ctx context.Context, o Options) (*Result, error) {
 	return r, s.refit(ctx, &u, r)
 }
 
+// Path is Prune by exact OBS at several targets, Keep as in Options, for patterns in which each row, or row of blocks, has its own: what
+// takes the most units out passes the others on its way. Results are in the order of keeps.
+func (s *Solver) Path(ctx context.Context, p prune.Pattern, keeps []int) ([]*Result, error) {
+	if p.Kind != prune.Uniform && p.Kind != prune.UniformBlock {
+		return nil, s.errorf("pattern %s, want uniform or uniform-block", p)
+	}
+	out, order := make([]*Result, len(keeps)), make([]int, len(keeps))
+	for i, keep := range keeps {
+		if err := s.checkPattern(p, keep); err != nil {
+			return nil, err
+		}
+		out[i], order[i] = s.result(), i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return keeps[j] - keeps[i] })
+	u := newUnits(s.Rows, s.Cols, p)
+	err := s.eachGroup(ctx, &u, func(e *eliminator) {
+		for _, i := range order {
+			for e.left > keeps[i] {
+				e.removeCheapest()
+			}
+			e.store(out[i])
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range out {
+		if err := s.refit(ctx, &u, r); err != nil {
+			return nil, err
+		}
+		if r.Loss, err = s.Loss(ctx, r.W); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
 // groups removes until N of each M are left: next the cheapest weight of the group
 // with the most to lose, which is the difference between the cheapest of what would
 // stay if its losses were final, and the cheapest of all.

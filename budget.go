@@ -1,0 +1,571 @@
+package spc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"time"
+
+	"spc/backend/cpu"
+	"spc/internal/pace"
+	"spc/ir"
+	"spc/ir/option"
+	"spc/ir/tensor"
+	"spc/passes"
+	"spc/passes/budget"
+	"spc/passes/fit"
+	"spc/passes/prune"
+)
+
+// Budget says what a compiled model may take and lose. What is zero asks for nothing.
+type Budget struct {
+	Speedup float64       `json:"speedup,omitempty"`  // over the model compiled dense, in floats
+	Latency time.Duration `json:"latency,omitempty"`  // of a run
+	Size    int64         `json:"size,omitempty"`     // bytes of the .spx
+	FLOPs   float64       `json:"flops,omitempty"`    // the share of the multiply-adds of products that is left
+	MaxDrop *float64      `json:"max_drop,omitempty"` // points, see BudgetOptions.Evaluate; nil for any number
+}
+
+// BudgetOptions say how a model is found that meets a budget.
+type BudgetOptions struct {
+	Budget
+	// Patterns are those that layers may have; by default uniform and uniform-block:4x1.
+	Patterns []Pattern
+	// Inputs makes inputs of such shapes, by the names of the ports, on which times are measured.
+	Inputs func(ports []Port, shapes map[string][]int) (map[string]*tensor.Tensor, error)
+	// Evaluate scores a model on samples that calibration does not see, in the same order every time: each sample in points, of which more
+	// are better, so that a mean of 100 is all that can be right. Where it is nil, points are hundredths of a nat of divergence
+	// from the dense model on a quarter of the calibration's runs, which nothing else sees then.
+	Evaluate func(ctx context.Context, m *Model) ([]float64, error)
+	// Front is how many combinations, from the dense one to the fastest, are built and measured for BudgetReport.Front; 0 for none.
+	Front int
+	// Search is how many combinations the search compares for each target, 0 for 64, none where it is below 0.
+	Search int
+	// Tell is called before the long part begins, with what is predicted and the seconds that it may take.
+	Tell func(front []BudgetPoint, seconds float64)
+}
+
+// BudgetPoint is a combination of choices for the layers, and what is known of it.
+type BudgetPoint struct {
+	Layers    []string `json:"layers,omitempty"` // as --layer names them
+	Sparsity  float64  `json:"sparsity"`         // of the prunable weights
+	Predicted float64  `json:"predicted_ms"`     // by the times of the layers alone
+	// Divergence is that of the layers' entries in the database put together, before they are pruned one after another.
+	Divergence float64 `json:"divergence"`
+
+	Ms      float64 `json:"ms,omitempty"`       // measured: the best of runs
+	DenseMs float64 `json:"dense_ms,omitempty"` // of the dense model, in turns with these
+	Speedup float64 `json:"speedup,omitempty"`  // the ratio of the two
+	Median  float64 `json:"median_ms,omitempty"`
+	Size    int64   `json:"size,omitempty"` // bytes of the .spx
+	FLOPs   float64 `json:"flops,omitempty"`
+	Drop    *Drop   `json:"drop,omitempty"`
+	Unmet   []Unmet `json:"unmet,omitempty"` // what it does not meet of the budget
+}
+
+// Drop is how many points a model loses, in the mean over samples.
+type Drop struct {
+	Points float64 `json:"points"`
+	Bound  float64 `json:"bound"` // above it lies the true mean with a probability of a tenth
+	N      int     `json:"n"`     // samples
+	Dense  float64 `json:"dense"` // the mean score of the dense model
+}
+
+// Unmet is a part of a budget that is exceeded.
+type Unmet struct {
+	What string  `json:"what"` // speedup, latency, size, flops or max-drop
+	Want float64 `json:"want"`
+	Have float64 `json:"have"`
+}
+
+// BudgetReport says how a budget was met.
+type BudgetReport struct {
+	Budget
+	Types string `json:"types"` // that products have
+	// Amdahl is the speed-up of a model whose prunable products take no time.
+	Amdahl float64       `json:"amdahl"`
+	Tried  []BudgetPoint `json:"tried"` // the one that was taken is the last
+	Front  []BudgetPoint `json:"front,omitempty"`
+}
+
+// BudgetError says that no program was found that meets a budget. It is an ErrUnmet.
+type BudgetError struct {
+	BudgetReport
+	Nearest []BudgetPoint // two at most
+	Why     string
+}
+
+// ErrUnmet is what a BudgetError wraps.
+var ErrUnmet = errors.New("the budget cannot be met")
+
+func (e *BudgetError) Error() string { return "the budget cannot be met: " + e.Why }
+
+// Unwrap returns ErrUnmet.
+func (e *BudgetError) Unwrap() error { return ErrUnmet }
+
+// check reports options that make no sense.
+func (b *BudgetOptions) check(o *CompileOptions) error {
+	bad := func(n option.Name, v any, want string) error { return option.Errorf("%v %v: want %s", n, v, want) }
+	switch {
+	case b.Speedup != 0 && !(b.Speedup > 0 && b.Speedup <= 1e6):
+		return bad(option.Speedup, b.Speedup, "a number above 0, such as 2")
+	case b.Latency < 0:
+		return bad(option.Latency, b.Latency, "a time above 0, such as 5ms")
+	case b.Size < 0:
+		return bad(option.Size, b.Size, "a size above 0, such as 10MB")
+	case !(b.FLOPs >= 0 && b.FLOPs <= 1):
+		return bad(option.FLOPs, b.FLOPs, "a share above 0 and at most 1")
+	case b.MaxDrop != nil && !(*b.MaxDrop >= 0 && *b.MaxDrop < math.Inf(1)):
+		return bad(option.MaxDrop, *b.MaxDrop, "points, 0 or more")
+	case b.Front != 0 && (b.Front < 2 || b.Front > 100):
+		return bad(option.Front, b.Front, "from 2 to 100 points")
+	case o.Target != "" && o.Target != CPU:
+		return option.Errorf("%v %s: budgets are measured on the CPU", option.Target, o.Target)
+	case o.Calibration.Inputs == nil:
+		return option.Errorf("a budget needs %v, samples that show what each layer loses", option.Calibration)
+	case o.Prune.Sparsity != 0:
+		return option.Errorf("%v %v beside a budget, which finds it", option.Sparsity, o.Prune.Sparsity)
+	case b.Inputs == nil:
+		return fmt.Errorf("BudgetOptions.Inputs is missing, which makes inputs: %w", ErrInvalid)
+	}
+	for _, p := range b.Patterns {
+		if p.Kind == prune.Channel {
+			return option.Errorf("%v %v: a budget chooses for each layer, and channels depend on each other", option.Pattern, p)
+		}
+	}
+	return nil
+}
+
+// timed reports whether times decide.
+func (b *Budget) timed() bool {
+	return b.Speedup > 0 || b.Latency > 0 || b.MaxDrop != nil && b.Size == 0 && b.FLOPs == 0
+}
+
+// limited reports whether anything but the drop is limited.
+func (b *Budget) limited() bool { return b.Speedup > 0 || b.Latency > 0 || b.Size > 0 || b.FLOPs > 0 }
+
+// CompileWithin compiles a model so that it meets a budget as it is measured on this machine's CPU with the threads of o.Run, and
+// loses as little as it can. Each layer is made sparse by each of some patterns and shares of zeros, which gives a database of errors, times and bytes; of
+// that a dynamic programme picks an entry for each layer, and an evolutionary search compares combinations by the
+// outputs of the whole. What comes of it is pruned as Compile does, measured, and corrected until the budget is met.
+// Where it is not the error is a BudgetError.
+func CompileWithin(ctx context.Context, o CompileOptions, b BudgetOptions) (m *Model, err error) {
+	if b.Budget == (Budget{}) {
+		return nil, fmt.Errorf("the budget is empty: %w", ErrInvalid)
+	}
+	_, m, err = within(ctx, o, b)
+	return m, err
+}
+
+// Front builds and measures BudgetOptions.Front combinations, from the dense one to the fastest, as CompileWithin would for a budget.
+func Front(ctx context.Context, o CompileOptions, b BudgetOptions) (*BudgetReport, error) {
+	if b.Budget != (Budget{}) || b.Front == 0 {
+		return nil, fmt.Errorf("a front has %d combinations and a budget %+v, want some and none: %w", b.Front, b.Budget, ErrInvalid)
+	}
+	r, _, err := within(ctx, o, b)
+	return r, err
+}
+
+// within finds a model that meets the budget, where there is one, and the front that is asked for.
+func within(ctx context.Context, o CompileOptions, b BudgetOptions) (*BudgetReport, *Model, error) {
+	if err := b.check(&o); err != nil {
+		return nil, nil, err
+	}
+	s := &sizing{o: o, b: b, all: o.Calibration.Inputs}
+	if len(s.b.Patterns) == 0 {
+		s.b.Patterns = []Pattern{{Kind: Uniform}, {Kind: UniformBlock, R: 4, C: 1}}
+	}
+	s.b.Search = max(0, cmp.Or(b.Search, 64))
+	if b.Evaluate == nil && (b.MaxDrop != nil || b.Front > 0) {
+		s.o.Calibration.Inputs = heldInputs(o.Calibration.Inputs, false)
+		s.o.Calibration.Identity += " but a quarter"
+	}
+	defer s.close()
+	var found *Model
+	err := ir.Guard(func() (err error) {
+		found, err = s.run(ctx)
+		return err
+	})
+	if err != nil && o.Model != "" && !errors.Is(err, ErrUnmet) {
+		err = named(o.Model, err)
+	}
+	return &s.report, found, err
+}
+
+// named says of what model an error is, once.
+func named(path string, err error) error {
+	if text := err.Error(); len(text) > len(path) && text[:len(path)] == path {
+		return err
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// heldInputs yields those of samples that no search sees, or the others.
+func heldInputs(all func(context.Context, []Port) iter.Seq2[map[string]*tensor.Tensor, error], held bool) func(context.Context, []Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+	return func(ctx context.Context, ports []Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+		return func(yield func(map[string]*tensor.Tensor, error) bool) {
+			i := 0
+			for in, err := range all(ctx, ports) {
+				if err != nil || (i%4 == 3) == held {
+					if !yield(in, err) || err != nil {
+						return
+					}
+				}
+				i++
+			}
+		}
+	}
+}
+
+// sizing is the state of CompileWithin.
+type sizing struct {
+	o    CompileOptions
+	b    BudgetOptions
+	held bool                                                                      // a quarter of the samples measures the divergence
+	all  func(context.Context, []Port) iter.Seq2[map[string]*tensor.Tensor, error] // of the calibration
+
+	dense  *Model // in floats
+	inputs map[string]*tensor.Tensor
+	scores []float64 // of the dense model
+
+	base  *fit.Base
+	done  func() // ends what sees the samples
+	costs costs
+	items [][]budget.Choice // of base.Layers, by the effects of layers alone
+	joint [][]budget.Choice // by those among others
+	limit []float64         // of items' uses, as the budget says
+	what  []string          // their names
+
+	report BudgetReport
+	builds int
+	build  float64 // the seconds that one is planned to take
+}
+
+func (s *sizing) close() {
+	if s.dense != nil {
+		s.dense.Close()
+	}
+	if s.done != nil {
+		s.done()
+	}
+}
+
+// step tells how far a stage is.
+func (s *sizing) step(stage string, done, total int) {
+	if s.o.Progress != nil {
+		s.o.Progress(stage, done, total)
+	}
+}
+
+// plain are the options of a compilation that is no stage by itself.
+func (s *sizing) plain() CompileOptions {
+	o := s.o
+	o.Progress, o.Plan, o.Debug.DumpDir = nil, nil, ""
+	o.Prune = PruneOptions{Keep: s.o.Prune.Keep, KeepNone: s.o.Prune.KeepNone, KeepEnds: s.o.Prune.KeepEnds}
+	return o
+}
+
+// compileDense compiles the model that others are compared with.
+func (s *sizing) compileDense(ctx context.Context) (err error) {
+	o := s.plain()
+	o.Quantize, o.Calibration = QuantizeOptions{}, Calibration{}
+	if s.dense, err = Compile(ctx, o); err != nil {
+		return err
+	}
+	shapes := map[string][]int{}
+	for _, p := range s.dense.Inputs() {
+		if !p.Ranked {
+			return option.Errorf("input %s is %v: to measure times its size has to be known, give %v", p.Name, p, option.Shapes)
+		}
+		for i, d := range p.Dims {
+			n := 1
+			switch {
+			case d.Known():
+				n = d.Size()
+			case i > 0 || len(p.Dims) == 1:
+				return option.Errorf("input %s is %v: to measure times %v has to have a size, give %v %v=N", p.Name, p, d, option.Dims, d)
+			}
+			shapes[p.Name] = append(shapes[p.Name], n)
+		}
+	}
+	// Formats are chosen for what is measured: one sample where the batch stays open.
+	s.o.Open = map[string]Sizes{}
+	for _, d := range s.dense.report.Open {
+		if _, given := s.o.Dims[d.Name]; d.Name != "" && !given {
+			s.o.Open[d.Name] = Sizes{Only: []int{1}, From: 1, To: 1}
+		}
+	}
+	s.inputs, err = s.b.Inputs(s.dense.Inputs(), shapes)
+	return err
+}
+
+// choices are those of each layer.
+func (s *sizing) choices() (list []fit.Choice) {
+	for _, p := range s.b.Patterns {
+		if own, ok := p.OwnSparsity(); ok {
+			list = append(list, fit.Choice{Pattern: p, Sparsity: own})
+			continue
+		}
+		for _, x := range sparsities {
+			list = append(list, fit.Choice{Pattern: p, Sparsity: x})
+		}
+	}
+	return list
+}
+
+// sparsities are those of the database.
+var sparsities = []float64{0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95}
+
+// run finds a model.
+func (s *sizing) run(ctx context.Context) (*Model, error) {
+	s.report.Budget = s.b.Budget
+	var err error
+	if s.report.Types, err = quantised.of(s.o.Quantize.Type); err != nil {
+		return nil, err
+	}
+	if s.report.Types == "none" {
+		s.report.Types = "f32"
+	}
+	if s.o.Plan != nil {
+		s.o.Plan(s.stages())
+	}
+	s.step("dense", 0, 1)
+	if err := s.compileDense(ctx); err != nil {
+		return nil, err
+	}
+	list := s.choices()
+	if err := s.measure(ctx, list); err != nil {
+		return nil, err
+	}
+	if err := s.database(ctx, list); err != nil {
+		return nil, err
+	}
+	front, err := s.front(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.b.Tell != nil {
+		points := make([]BudgetPoint, len(front))
+		for i, p := range front {
+			points[i] = s.point(p.pick, p.divergence)
+		}
+		s.b.Tell(points, s.build*float64(s.planned()))
+	}
+	if s.b.MaxDrop != nil || s.b.Evaluate != nil || s.b.Front > 0 {
+		s.step("evaluate", 0, 1)
+		if s.scores, err = s.evaluate(ctx, s.dense); err != nil {
+			return nil, err
+		}
+	}
+	if s.b.Front > 0 {
+		if err := s.walk(ctx, front); err != nil {
+			return nil, err
+		}
+		if s.b.Budget == (Budget{}) {
+			return nil, nil
+		}
+	}
+	if s.b.limited() {
+		return s.reach(ctx, front)
+	}
+	return s.fastest(ctx, front)
+}
+
+// planned is how many models are built at most.
+func (s *sizing) planned() int {
+	n := s.b.Front
+	if s.b.limited() {
+		n += mostTries
+	} else if s.b.MaxDrop != nil {
+		n += frontPoints
+	}
+	return n
+}
+
+// stages plans the work roughly; what it takes corrects that.
+func (s *sizing) stages() []Stage {
+	n := len(s.choices())
+	return []Stage{
+		pace.Even("dense", 1, 1), pace.Even("times", n, 1), pace.Even("database", 50, 2), pace.Even("effects", 50, 0.5),
+		pace.Even("compare", 12, 1), pace.Even("effects together", 50, 1), pace.Even("compare", 12, 1), pace.Even("candidates", max(1, s.planned()), 30),
+	}
+}
+
+// before returns the graph as pruning finds it, and the options of that.
+func (s *sizing) before(ctx context.Context) (g *ir.Graph, o fit.Options, done func(), err error) {
+	c := s.o
+	c.Prune.Sparsity, c.Prune.Layers, c.Prune.Allocate = 0.5, s.o.Prune.Layers, PerLayer
+	c.Debug = DebugOptions{}
+	seen, done := observer(&c)
+	defer func() {
+		if err != nil {
+			done()
+		}
+	}()
+	pc, err := c.passContext(seen)
+	if err != nil {
+		return nil, o, done, err
+	}
+	g, info, err := (&ImportOptions{c.Model, c.Bytes, c.Shapes, c.Dims}).read()
+	if err != nil {
+		return nil, o, done, err
+	}
+	if pc.Choose.Sizes, err = c.open(g, info); err != nil {
+		return nil, o, done, err
+	}
+	err = passes.Before(ctx, pc, g, "prune")
+	return g, pc.Prune, done, err
+}
+
+// database makes the entries of all layers, and finds the effects of each.
+func (s *sizing) database(ctx context.Context, list []fit.Choice) error {
+	g, o, done, err := s.before(ctx)
+	if err != nil {
+		return err
+	}
+	s.done = done
+	for _, st := range o.Stages(g) {
+		for _, x := range st.Steps {
+			s.build += x
+		}
+		s.build += st.Rest
+	}
+	if s.base, err = fit.NewBase(ctx, g, o, list); err != nil {
+		return err
+	}
+	s.costs.settle(s.base)
+	s.report.Amdahl = s.costs.dense / max(s.costs.restTime, 1e-9)
+	return s.base.Effects(ctx)
+}
+
+// price makes the items of the programme: losses by the effects of layers as they are known, and what entries take.
+func (s *sizing) price() [][]budget.Choice {
+	items := make([][]budget.Choice, len(s.base.Layers))
+	s.what, s.limit = nil, nil
+	b := &s.b.Budget
+	var use []func(k, e int) float64
+	add := func(what string, limit float64, of func(k, e int) float64) {
+		s.what, s.limit, use = append(s.what, what), append(s.limit, limit), append(use, of)
+	}
+	if b.timed() || !b.limited() {
+		limit := math.Inf(1)
+		if b.Speedup > 0 {
+			limit = s.costs.dense / b.Speedup
+		}
+		if b.Latency > 0 {
+			limit = min(limit, b.Latency.Seconds())
+		}
+		add("time", limit-s.costs.restTime, func(k, e int) float64 { return s.costs.time[k][e] })
+	}
+	if b.Size > 0 {
+		add("size", float64(b.Size)-s.costs.restBytes, func(k, e int) float64 { return s.costs.bytes[k][e] })
+	}
+	if b.FLOPs > 0 {
+		add("flops", b.FLOPs*s.costs.allWork-s.costs.restWork, s.work)
+	}
+	for k, l := range s.base.Layers {
+		for e := range l.Entries {
+			c := budget.Choice{Loss: l.Effect * l.Entries[e].Error}
+			for _, of := range use {
+				c.Uses = append(c.Uses, of(k, e))
+			}
+			items[k] = append(items[k], c)
+		}
+	}
+	return items
+}
+
+// work is the multiply-adds that an entry leaves of a layer.
+func (s *sizing) work(k, e int) float64 {
+	l := &s.base.Layers[k]
+	return s.costs.work[k] * float64(l.Weights-l.Entries[e].Zeros) / float64(max(1, l.Weights-l.Entries[0].Zeros))
+}
+
+// combination is an entry for each layer.
+type combination struct {
+	pick       []int
+	divergence float64
+}
+
+// frontPoints is how many combinations a front has.
+const frontPoints = 12
+
+// front are combinations from the dense one to the fastest, with what they diverge: of each time the better of what the effects of layers
+// alone suggest, and what those among others do.
+func (s *sizing) front(ctx context.Context) ([]combination, error) {
+	s.items = s.price()
+	n := max(frontPoints, s.b.Front)
+	var list []combination
+	better := func(picks [][]int) error {
+		for i, p := range picks {
+			if i == 0 {
+				p = make([]int, len(p)) // the model as it is
+			}
+			d, err := s.base.Divergence(ctx, p)
+			if err != nil {
+				return err
+			}
+			c := combination{p, d}
+			s.step("compare", i, len(picks))
+			switch {
+			case i >= len(list):
+				list = append(list, c)
+			case d < list[i].divergence && s.uses(p) <= s.uses(list[i].pick)*1.001:
+				list[i] = c
+			}
+		}
+		return nil
+	}
+	alone := budget.Front(s.items, n)
+	if err := better(alone); err != nil {
+		return nil, err
+	}
+	if err := s.base.Among(ctx, alone[len(alone)/2]); err != nil {
+		return nil, err
+	}
+	s.joint = s.price()
+	if err := better(budget.Front(s.joint, n)); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// uses is how much of the first limited thing a combination takes.
+func (s *sizing) uses(pick []int) float64 { return budget.Uses(s.items, pick)[0] }
+
+// seconds is what the layers alone say that a combination takes.
+func (s *sizing) seconds(pick []int) float64 {
+	t := s.costs.restTime
+	for k, e := range pick {
+		t += s.costs.time[k][e]
+	}
+	return t
+}
+
+// point describes a combination.
+func (s *sizing) point(pick []int, divergence float64) BudgetPoint {
+	p := BudgetPoint{Predicted: digits3(1e3 * s.seconds(pick)), Divergence: digits3(divergence)}
+	zeros, all := 0, 0
+	for k, e := range pick {
+		zeros, all = zeros+s.base.Layers[k].Entries[e].Zeros, all+s.base.Layers[k].Weights
+	}
+	p.Sparsity = float64(zeros) / float64(max(all, 1))
+	for _, l := range s.layers(pick) {
+		p.Layers = append(p.Layers, l.String())
+	}
+	return p
+}
+
+// layers are the options that make a model a combination.
+func (s *sizing) layers(pick []int) (list []LayerSparsity) {
+	for _, t := range s.base.Targets(pick) {
+		list = append(list, LayerSparsity{t.Glob.String(), t.Sparsity, t.Pattern})
+	}
+	return list
+}
+
+// threads is the number that runs have.
+func (s *sizing) threads() int { return cmp.Or(s.o.Run.Threads, cpu.Cores()) }

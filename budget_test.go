@@ -1,0 +1,303 @@
+package spc_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+	"math"
+	"strings"
+	"testing"
+
+	"spc"
+	"spc/data"
+	"spc/ir/tensor"
+	"spc/tests/archs"
+)
+
+// perceptron is a model of some products, of which all may be pruned but the last.
+func perceptron(t *testing.T) []byte {
+	t.Helper()
+	b := archs.New("perceptron", 17)
+	x := b.Input("x", archs.Float32, "batch", 48)
+	for _, name := range []string{"first", "second", "third"} {
+		x = b.Node("Relu", nil, b.Node("MatMul", nil, x, b.Weight(name, archs.He(48), 48, 48)))
+	}
+	b.Output("y", b.Node("MatMul", nil, x, b.Weight("last", archs.He(48), 48, 5)), archs.Float32, "batch", 5)
+	m, err := b.Model(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if _, err := m.WriteTo(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// noise yields inputs of the perceptron.
+func noise(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+	return func(yield func(map[string]*tensor.Tensor, error) bool) {
+		for seed := range uint64(8) {
+			x, err := data.Random{Seed: seed}.Tensor("x", tensor.F32, []int{8, 48}, 0)
+			if !yield(map[string]*tensor.Tensor{"x": x}, err) {
+				return
+			}
+		}
+	}
+}
+
+func forBudget(t *testing.T) (spc.CompileOptions, spc.BudgetOptions) {
+	t.Helper()
+	t.Cleanup(spc.MeasureBriefly())
+	o := spc.CompileOptions{Bytes: perceptron(t), Calibration: spc.Calibration{Inputs: noise, Count: 64}, Run: spc.RunOptions{Threads: 1}}
+	b := spc.BudgetOptions{Search: 8, Inputs: func(ports []spc.Port, shapes map[string][]int) (map[string]*tensor.Tensor, error) {
+		x, err := data.Random{Seed: 1}.Tensor("x", tensor.F32, shapes["x"], 0)
+		return map[string]*tensor.Tensor{"x": x}, err
+	}}
+	return o, b
+}
+
+// What a budget asks for holds of the file that is written.
+func TestBudgetsHoldOfTheModel(t *testing.T) {
+	for name, budget := range map[string]spc.Budget{
+		"flops": {FLOPs: 0.5}, "size": {Size: 20000}, "both": {FLOPs: 0.6, Size: 24000},
+	} {
+		o, b := forBudget(t)
+		b.Budget = budget
+		told := 0
+		b.Tell = func(front []spc.BudgetPoint, seconds float64) { told += len(front) }
+		m, err := spc.CompileWithin(t.Context(), o, b)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var file bytes.Buffer
+		if err := m.Write(&file); err != nil {
+			t.Fatal(err)
+		}
+		left, all := 0.0, 0.0 // multiply-adds are as many as weights here
+		for _, l := range m.Explain().Layers {
+			left, all = left+float64(l.Nonzeros), all+float64(l.Rows*l.Cols)
+		}
+		r := m.Explain().Budget
+		if r == nil || len(r.Tried) == 0 {
+			t.Fatalf("%s: no report", name)
+		}
+		last := r.Tried[len(r.Tried)-1]
+		if budget.FLOPs > 0 && (left/all > budget.FLOPs || math.Abs(last.FLOPs-left/all) > 1e-9 || left/all < 0.8*budget.FLOPs && budget.Size == 0) {
+			t.Errorf("%s: %.3f of the multiply-adds are left, %.3f by the report", name, left/all, last.FLOPs)
+		}
+		// The report, which says how the size was found, came after it.
+		if size := int64(file.Len()); budget.Size > 0 && (size > budget.Size || last.Size > budget.Size) {
+			t.Errorf("%s: %d bytes, %d by the report, want %d", name, size, last.Size, budget.Size)
+		}
+		if len(last.Unmet) > 0 || told < 3 || last.Speedup <= 0 || r.Amdahl < 1 {
+			t.Errorf("%s: %+v, and %d points foretold", name, last, told)
+		}
+		x, err := data.Random{Seed: 99}.Tensor("x", tensor.F32, []int{3, 48}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := map[string]*tensor.Tensor{"x": x}
+		have, err := m.Run(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := m.Interpret(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range want["y"].F32s() {
+			if math.Abs(float64(v-have["y"].F32s()[i])) > 1e-4 {
+				t.Errorf("%s: y is %v, want %v", name, have["y"].F32s(), want["y"].F32s())
+				break
+			}
+		}
+		m.Close()
+	}
+}
+
+// The layers that a report names make the same model again.
+func TestBudgetsCanBeCompiledAgainByTheirLayers(t *testing.T) {
+	o, b := forBudget(t)
+	b.FLOPs = 0.4
+	m, err := spc.CompileWithin(t.Context(), o, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	tried := m.Explain().Budget.Tried
+	for _, text := range tried[len(tried)-1].Layers {
+		l, err := spc.ParseLayerSparsity(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Prune.Layers = append(o.Prune.Layers, l)
+	}
+	again, err := spc.Compile(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	x, err := data.Random{Seed: 5}.Tensor("x", tensor.F32, []int{4, 48}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := map[string]*tensor.Tensor{"x": x}
+	want, err := m.Interpret(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, err := again.Interpret(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range want["y"].F32s() {
+		if v != have["y"].F32s()[i] {
+			t.Fatalf("y is %v, want %v", have["y"].F32s(), want["y"].F32s())
+		}
+	}
+}
+
+func TestBudgetsThatCannotBeMetSayWhatIsNearest(t *testing.T) {
+	drop := 0.5
+	for name, budget := range map[string]spc.Budget{
+		"speedup": {Speedup: 1e5}, "flops": {FLOPs: 0.001}, "size": {Size: 100}, "drop and speedup": {Speedup: 1e5, MaxDrop: &drop},
+	} {
+		o, b := forBudget(t)
+		b.Budget = budget
+		b.Evaluate = func(_ context.Context, m *spc.Model) ([]float64, error) {
+			scores := make([]float64, 400)
+			for i := range scores {
+				scores[i] = float64(100 * (i % 2))
+			}
+			return scores, nil
+		}
+		m, err := spc.CompileWithin(t.Context(), o, b)
+		var cannot *spc.BudgetError
+		if !errors.As(err, &cannot) || !errors.Is(err, spc.ErrUnmet) || m != nil {
+			t.Fatalf("%s: %v, want that it cannot be met", name, err)
+		}
+		if len(cannot.Nearest) == 0 || len(cannot.Nearest[0].Unmet) == 0 || len(cannot.Tried) == 0 {
+			t.Errorf("%s: %+v", name, cannot)
+		}
+		if name == "drop and speedup" && (len(cannot.Nearest) != 2 || cannot.Nearest[0].Drop == nil) {
+			t.Errorf("%s: nearest are %+v", name, cannot.Nearest)
+		}
+	}
+}
+
+// What is lost decides: a model is taken while the samples tell that it loses little enough, and they are enough to tell.
+func TestDropsAreBounded(t *testing.T) {
+	for _, c := range []struct {
+		samples int
+		wrong   float64 // of the samples for each percent of zeros
+		drop    float64
+		met     bool
+	}{{1000, 0, 1, true}, {40, 0, 1, false}, {1000, 0.001, 3, true}, {1000, 0.1, 3, false}} {
+		o, b := forBudget(t)
+		b.MaxDrop = &c.drop
+		o.Quantize.Type = tensor.I8 // so that not even the first program is the dense one
+		b.Evaluate = func(_ context.Context, m *spc.Model) ([]float64, error) {
+			zeros := 0.0
+			if m.Explain().Quant != nil {
+				zeros = 1 + float64(m.Explain().Totals.Weights-m.Explain().Totals.Nonzeros)/float64(m.Explain().Totals.Weights)
+			}
+			scores := make([]float64, c.samples)
+			for i := range scores {
+				if float64(i) >= c.wrong*zeros*float64(c.samples) {
+					scores[i] = 100
+				}
+			}
+			return scores, nil
+		}
+		m, err := spc.CompileWithin(t.Context(), o, b)
+		if c.met != (err == nil) || err != nil && !errors.Is(err, spc.ErrUnmet) {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if err != nil {
+			continue
+		}
+		tried := m.Explain().Budget.Tried
+		if d := tried[len(tried)-1].Drop; d == nil || d.Bound > c.drop || d.N != c.samples {
+			t.Errorf("%+v: %+v", c, d)
+		}
+		m.Close()
+	}
+}
+
+// Without labels what is bounded is the divergence on samples that nothing else saw.
+func TestDivergenceIsMeasuredOnSamplesOfItsOwn(t *testing.T) {
+	o, b := forBudget(t)
+	drop := 1e5
+	b.MaxDrop = &drop
+	m, err := spc.CompileWithin(t.Context(), o, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	tried := m.Explain().Budget.Tried
+	if d := tried[len(tried)-1].Drop; d == nil || d.N != 2 || d.Bound > drop {
+		t.Errorf("%+v, want that of 2 of 8 inputs", d)
+	}
+	if p := m.Explain().Prune; p != nil && p.Runs != 6 {
+		t.Errorf("pruned on %d runs, want the other 6", p.Runs)
+	}
+}
+
+func TestFrontsAreBuilt(t *testing.T) {
+	o, b := forBudget(t)
+	b.Front = 4
+	r, err := spc.Front(t.Context(), o, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Front) < 3 {
+		t.Fatalf("%d programs", len(r.Front))
+	}
+	for i, p := range r.Front {
+		if p.Ms <= 0 || p.Size == 0 || p.Drop == nil || i > 0 && p.Sparsity == 0 {
+			t.Errorf("%d: %+v", i, p)
+		}
+		if i > 0 && p.Predicted >= r.Front[i-1].Predicted {
+			t.Errorf("%v ms is predicted after %v", p.Predicted, r.Front[i-1].Predicted)
+		}
+	}
+}
+
+func TestBudgetsThatMakeNoSense(t *testing.T) {
+	minus := -1.0
+	for want, change := range map[string]func(o *spc.CompileOptions, b *spc.BudgetOptions){
+		"the budget is empty":    func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Budget = spc.Budget{} },
+		"Speedup -2":             func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Speedup = -2 },
+		"Speedup NaN":            func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Speedup = math.NaN() },
+		"Latency -1ns":           func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Latency = -1 },
+		"Size -1":                func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Size = -1 },
+		"FLOPs 2":                func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.FLOPs = 2 },
+		"MaxDrop -1":             func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.MaxDrop = &minus },
+		"Front 1":                func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Front = 1 },
+		"budgets are measured":   func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Target = spc.CUDA },
+		"needs Calibration":      func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Calibration.Inputs = nil },
+		"Sparsity 0.5 beside":    func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Sparsity = 0.5 },
+		"Inputs is missing":      func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Inputs = nil },
+		"channels depend":        func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Patterns = []spc.Pattern{{Kind: spc.Channel}} },
+		"2 scores of samples":    func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Evaluate = uneven() },
+		"no weight of the model": func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Keep = []string{"*"} },
+	} {
+		o, b := forBudget(t)
+		b.FLOPs = 0.5
+		change(&o, &b)
+		if m, err := spc.CompileWithin(t.Context(), o, b); err == nil || !strings.Contains(err.Error(), want) || m != nil || !errors.Is(err, spc.ErrInvalid) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// uneven scores a different number of samples each time.
+func uneven() func(context.Context, *spc.Model) ([]float64, error) {
+	n := 0
+	return func(context.Context, *spc.Model) ([]float64, error) {
+		n++
+		return make([]float64, n), nil
+	}
+}

@@ -1,0 +1,523 @@
+package spc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"spc/ir/tensor"
+	"spc/passes/budget"
+	"spc/passes/calib"
+)
+
+// mostTries is how many models are built for one target.
+const mostTries = 5
+
+// made is a combination as it was built.
+type made struct {
+	model *Model
+	pick  []int
+	point BudgetPoint
+}
+
+func (m *made) close() {
+	if m != nil && m.model != nil {
+		m.model.Close()
+	}
+}
+
+// make builds a combination and measures it.
+func (s *sizing) make(ctx context.Context, pick []int, divergence float64) (*made, error) {
+	s.step("candidates", s.builds, max(s.planned(), s.builds+1))
+	s.builds++
+	o := s.o
+	o.Progress, o.Plan = nil, nil
+	if slices.Max(pick) == 0 && len(s.o.Prune.Layers) == 0 {
+		o.Prune = s.plain().Prune
+		if o.Quantize.Type != tensor.I8 {
+			o.Calibration = Calibration{}
+		}
+	} else {
+		o.Prune.Pattern, o.Prune.Sparsity, o.Prune.Allocate = Pattern{}, 0, PerLayer
+		o.Prune.Layers = s.layers(pick)
+	}
+	m, err := Compile(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	out := &made{m, pick, s.point(pick, divergence)}
+	if err := s.gauge(ctx, out); err != nil {
+		out.close()
+		return nil, err
+	}
+	return out, nil
+}
+
+// gauge measures what a model takes and loses.
+func (s *sizing) gauge(ctx context.Context, m *made) (err error) {
+	p := &m.point
+	if err := s.race(ctx, m); err != nil {
+		return err
+	}
+	if p.Size, err = s.sizeWith(m); err != nil {
+		return err
+	}
+	work := 0.0
+	for _, l := range m.model.report.Layers {
+		work += float64(l.Nonzeros) * float64(max(1, l.N))
+	}
+	p.FLOPs = work / s.costs.allWork
+	if r := m.model.report.Prune; r != nil {
+		p.Sparsity = r.Prunable.Sparsity()
+	}
+	if s.scores != nil {
+		scores, err := s.evaluate(ctx, m.model)
+		if err != nil {
+			return err
+		}
+		if p.Drop, err = dropOf(s.scores, scores); err != nil {
+			return err
+		}
+	}
+	p.Unmet = s.b.Budget.unmet(p)
+	return nil
+}
+
+// sizeWith is the size of the .spx of a model with a report of as many tries as there may be.
+func (s *sizing) sizeWith(m *made) (int64, error) {
+	r := s.report
+	r.Tried = []BudgetPoint{m.point}
+	for range s.planned() {
+		p := m.point
+		p.Layers, p.Drop = nil, &Drop{Points: 0.123456789, Bound: 0.123456789, Dense: 12.3456789}
+		p.Unmet = []Unmet{{"max-drop", 0.123456789, 0.123456789}}
+		r.Tried = append(r.Tried, p)
+	}
+	m.model.report.Budget = &r
+	defer func() { m.model.report.Budget = nil }()
+	return sizeOf(m.model)
+}
+
+// unmet lists what a point exceeds.
+func (b *Budget) unmet(p *BudgetPoint) (list []Unmet) {
+	add := func(bad bool, what string, want, have float64) {
+		if bad {
+			list = append(list, Unmet{what, want, have})
+		}
+	}
+	add(b.Speedup > 0 && p.Speedup < b.Speedup, "speedup", b.Speedup, p.Speedup)
+	add(b.Latency > 0 && p.Median > 1e3*b.Latency.Seconds(), "latency", 1e3*b.Latency.Seconds(), p.Median)
+	add(b.Size > 0 && p.Size > b.Size, "size", float64(b.Size), float64(p.Size))
+	add(b.FLOPs > 0 && p.FLOPs > b.FLOPs, "flops", b.FLOPs, p.FLOPs)
+	if b.MaxDrop != nil && p.Drop != nil {
+		add(!(p.Drop.Bound <= *b.MaxDrop), "max-drop", *b.MaxDrop, p.Drop.Bound)
+	}
+	return list
+}
+
+// The sittings in which two models run in turns, and the least rounds and seconds of each.
+const (
+	sittings      = 3
+	sittingRounds = 7
+)
+
+var sittingSeconds = 0.4
+
+// race runs a model and the dense one in turns.
+func (s *sizing) race(ctx context.Context, m *made) error {
+	best, middle := [2]float64{math.Inf(1), math.Inf(1)}, [2]float64{math.Inf(1), math.Inf(1)}
+	models := [2]*Model{s.dense, m.model}
+	for _, model := range models {
+		if _, err := model.Run(ctx, s.inputs); err != nil {
+			return err
+		}
+	}
+	for range sittings {
+		var times [2][]float64
+		began := time.Now()
+		for round := 0; round < sittingRounds || time.Since(began).Seconds() < sittingSeconds; round++ {
+			for k, model := range models {
+				at := time.Now()
+				if _, err := model.Run(ctx, s.inputs); err != nil {
+					return err
+				}
+				times[k] = append(times[k], time.Since(at).Seconds())
+			}
+		}
+		for k := range models {
+			best[k] = min(best[k], slices.Min(times[k]))
+			middle[k] = min(middle[k], median(times[k]))
+		}
+	}
+	p := &m.point
+	p.DenseMs, p.Ms, p.Median = 1e3*best[0], 1e3*best[1], 1e3*middle[1]
+	p.Speedup = best[0] / best[1]
+	return nil
+}
+
+// evaluate scores a model.
+func (s *sizing) evaluate(ctx context.Context, m *Model) (scores []float64, err error) {
+	if s.b.Evaluate != nil {
+		return s.b.Evaluate(ctx, m)
+	}
+	if m == s.dense {
+		n := 0
+		for _, err := range s.heldOut(ctx) {
+			if err != nil {
+				return nil, err
+			}
+			n++
+		}
+		if n == 0 {
+			return nil, fmt.Errorf("the samples come in fewer than 4 inputs, of which none can be held out: give more of them, or BudgetOptions.Evaluate: %w", ErrInvalid)
+		}
+		return make([]float64, n), nil
+	}
+	for in, err := range s.heldOut(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		var outs [2][]*tensor.Tensor
+		for k, model := range []*Model{s.dense, m} {
+			out, err := model.Run(ctx, in)
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range model.Outputs() {
+				outs[k] = append(outs[k], out[p.Name])
+			}
+		}
+		d := calib.NewDivergence(s.dense.graph)
+		if err := d.Add(outs[0], outs[1]); err != nil {
+			return nil, err
+		}
+		scores = append(scores, -100*min(d.Value(), math.MaxFloat32))
+	}
+	return scores, nil
+}
+
+// heldOut are the inputs that no search sees.
+func (s *sizing) heldOut(ctx context.Context) func(yield func(map[string]*tensor.Tensor, error) bool) {
+	return heldInputs(s.all, true)(ctx, s.dense.Inputs())
+}
+
+// quantile90 is the point below which nine tenths of a normal distribution lie.
+const quantile90 = 1.2815515655446004
+
+// dropOf compares scores of the same samples. The bound is that of the mean of paired differences, with one difference each way added as in
+// Agresti and Min, "Simple improved confidence intervals for comparing matched proportions" (2005), as large as the largest, or as a
+// sample that is right or wrong where there is none.
+func dropOf(dense, model []float64) (*Drop, error) {
+	if len(dense) != len(model) || len(dense) == 0 {
+		return nil, fmt.Errorf("%d scores of samples, and %d of the dense model: %w", len(model), len(dense), ErrInvalid)
+	}
+	sum, squares, largest, mean := 0.0, 0.0, 0.0, 0.0
+	for i, d := range dense {
+		x := d - model[i]
+		mean += d
+		sum, squares, largest = sum+x, squares+x*x, max(largest, math.Abs(x))
+	}
+	n := float64(len(dense))
+	if largest == 0 {
+		largest = 100
+	}
+	out := &Drop{Points: sum / n, N: len(dense), Dense: mean / n}
+	m := sum / (n + 2)
+	variance := (squares+2*largest*largest)/(n+2) - m*m
+	out.Bound = max(out.Points, m+quantile90*math.Sqrt(variance/(n+2)))
+	return out, nil
+}
+
+// walk builds the combinations of a front for the report.
+func (s *sizing) walk(ctx context.Context, front []combination) error {
+	for _, c := range front {
+		m, err := s.make(ctx, c.pick, c.divergence)
+		if err != nil {
+			return err
+		}
+		m.close()
+		s.report.Front = append(s.report.Front, m.point)
+	}
+	return nil
+}
+
+// reach looks for the least loss within what is limited, and corrects what the layers alone predict by what is measured.
+func (s *sizing) reach(ctx context.Context, front []combination) (*Model, error) {
+	var found *made
+	defer func() { found.close() }()
+	adjust := make([]float64, len(s.limit)) // of limits, by what is measured
+	for i, w := range s.what {
+		if adjust[i] = 1; w == "time" {
+			adjust[i] = timeMargin
+		}
+	}
+	for try := range mostTries {
+		limits := make([]float64, len(s.limit))
+		for i, l := range s.limit {
+			limits[i] = (l+s.rest(i))*adjust[i] - s.rest(i)
+		}
+		pick, ok, err := s.solve(ctx, limits)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			if try > 0 {
+				break
+			}
+			return nil, s.cannot(ctx, front)
+		}
+		pick, divergence, err := s.evolve(ctx, limits, pick, try == 0)
+		if err != nil {
+			return nil, err
+		}
+		m, err := s.make(ctx, pick, divergence)
+		if err != nil {
+			return nil, err
+		}
+		s.report.Tried = append(s.report.Tried, m.point)
+		met := s.within(&m.point)
+		if met {
+			found.close()
+			found = m
+		} else {
+			m.close()
+			if found != nil { // what was loosened too much
+				break
+			}
+		}
+		if again := s.adjust(adjust, &m.point, met); !again {
+			break
+		}
+	}
+	switch {
+	case found == nil:
+		return nil, s.unmet(ctx, front, "no program that was built is within it")
+	case len(found.point.Unmet) > 0:
+		return nil, s.unmet(ctx, front, "what is fast and small enough loses too much")
+	}
+	return s.keep(&found), nil
+}
+
+// solve is the better of what the effects of layers alone suggest within limits, and those among others.
+func (s *sizing) solve(ctx context.Context, limits []float64) (best []int, ok bool, err error) {
+	least := math.Inf(1)
+	for _, items := range [][][]budget.Choice{s.items, s.joint} {
+		pick, found := budget.Solve(items, limits)
+		if !found {
+			return nil, false, nil
+		}
+		d, err := s.base.Divergence(ctx, pick)
+		if err != nil {
+			return nil, false, err
+		}
+		if best == nil || d < least {
+			best, least = pick, d
+		}
+	}
+	return best, true, nil
+}
+
+// timeMargin is what is left for noise of a time that is aimed at, and slackShare how much better than asked for a model may be
+// before one that loses less is looked for.
+const (
+	timeMargin = 0.98
+	slackShare = 0.05
+)
+
+// rest is what is used of limit i by all but the layers.
+func (s *sizing) rest(i int) float64 {
+	switch s.what[i] {
+	case "time":
+		return s.costs.restTime
+	case "size":
+		return s.costs.restBytes
+	}
+	return s.costs.restWork
+}
+
+// within reports whether a point meets all but the drop.
+func (s *sizing) within(p *BudgetPoint) bool {
+	return !slices.ContainsFunc(p.Unmet, func(u Unmet) bool { return u.What != "max-drop" })
+}
+
+// adjust corrects the limits by what was measured at a point, and reports whether another should be tried.
+func (s *sizing) adjust(adjust []float64, p *BudgetPoint, met bool) (again bool) {
+	for i, w := range s.what {
+		ratio := math.Inf(1) // of what is allowed to what is taken
+		if b := s.b.Budget; w == "time" {
+			if b.Speedup > 0 {
+				ratio = p.Speedup / b.Speedup
+			}
+			if b.Latency > 0 {
+				ratio = min(ratio, 1e3*b.Latency.Seconds()/p.Median)
+			}
+		} else if w == "size" {
+			ratio = float64(b.Size) / float64(p.Size)
+		} else {
+			ratio = b.FLOPs / p.FLOPs
+		}
+		switch {
+		case ratio < 1:
+			adjust[i] *= ratio * 0.99
+			again = true
+		case met && ratio > 1+slackShare && !math.IsInf(ratio, 1):
+			adjust[i] *= 1 + 0.8*(ratio-1)
+			again = true
+		}
+	}
+	return again
+}
+
+// evolve refines a combination by the outputs of the whole.
+func (s *sizing) evolve(ctx context.Context, limits []float64, pick []int, first bool) ([]int, float64, error) {
+	n := s.b.Search
+	if !first { // near what was found
+		n /= 4
+	}
+	if n == 0 {
+		d, err := s.base.Divergence(ctx, pick)
+		return pick, d, err
+	}
+	const offspring = 8
+	return budget.Evolve(ctx, s.items, limits, pick, budget.Search{
+		Generations: max(1, n/offspring), Offspring: min(offspring, n), Seed: 1, Measure: s.base.Divergence,
+		Step: func(done, total int) { s.step("search", done, total) },
+	})
+}
+
+// fastest looks for the fastest combination that loses no more than it may. Models from the safest on are compared with the dense one until one
+// loses too much: as the order was known before, the bound of each holds though several were looked at (fixed sequence testing;
+// Angelopoulos et al., "Learn then Test" (2021), section 4.2).
+func (s *sizing) fastest(ctx context.Context, front []combination) (*Model, error) {
+	const gain = 0.97 // of a time that is worth another model
+	var best *made
+	defer func() { best.close() }()
+	last := math.Inf(1)
+	for i, c := range front {
+		t := s.seconds(c.pick)
+		if i > 0 && t > last*gain {
+			continue
+		}
+		m, err := s.make(ctx, c.pick, c.divergence)
+		if err != nil {
+			return nil, err
+		}
+		last = t
+		s.report.Tried = append(s.report.Tried, m.point)
+		if len(m.point.Unmet) > 0 {
+			m.close()
+			break
+		}
+		if best == nil || m.point.Ms < best.point.Ms {
+			best.close()
+			best = m
+		} else {
+			m.close()
+		}
+	}
+	if best == nil {
+		return nil, s.unmet(ctx, front, "even the first program loses too much, or the samples are too few to tell")
+	}
+	return s.keep(&best), nil
+}
+
+// keep is the model of what was found, with the report of how.
+func (s *sizing) keep(m **made) *Model {
+	found := (*m).model
+	for i, p := range s.report.Tried { // the one that is taken is the last
+		if p.Ms == (*m).point.Ms {
+			s.report.Tried = append(slices.Delete(s.report.Tried, i, i+1), p)
+			break
+		}
+	}
+	r := s.report
+	r.Tried = slices.Clone(r.Tried)
+	for i := range r.Tried[:len(r.Tried)-1] { // which --layer does not need to name
+		r.Tried[i].Layers = nil
+	}
+	found.report.Budget = &r
+	*m = nil
+	return found
+}
+
+// cannot builds the fastest combination that there is, to show that it does not do.
+func (s *sizing) cannot(ctx context.Context, front []combination) error {
+	c := front[len(front)-1]
+	m, err := s.make(ctx, c.pick, c.divergence)
+	if err != nil {
+		return err
+	}
+	m.close()
+	s.report.Tried = append(s.report.Tried, m.point)
+	return s.unmet(ctx, front, "no combination of the layers' choices is predicted to be within it")
+}
+
+// unmet is the error for a budget that is not met, with the two points that are nearest: of those built, the one that exceeds the budget
+// least, and one that meets what the first does not, where there is one.
+func (s *sizing) unmet(ctx context.Context, front []combination, why string) error {
+	if err := s.alternative(ctx, front); err != nil {
+		return err
+	}
+	e := &BudgetError{BudgetReport: s.report, Why: why}
+	excess := func(p *BudgetPoint) float64 {
+		sum := 0.0
+		for _, u := range p.Unmet {
+			switch {
+			case u.What == "speedup":
+				sum += u.Want/u.Have - 1
+			case u.Want > 0:
+				sum += u.Have/u.Want - 1
+			default:
+				sum += u.Have
+			}
+		}
+		return sum
+	}
+	list := slices.Clone(s.report.Tried)
+	slices.SortStableFunc(list, func(p, q BudgetPoint) int {
+		switch a, b := excess(&p), excess(&q); {
+		case a < b:
+			return -1
+		case a > b:
+			return 1
+		}
+		return 0
+	})
+	if len(list) > 0 {
+		e.Nearest = list[:1]
+		for _, p := range list[1:] {
+			if !slices.EqualFunc(p.Unmet, list[0].Unmet, func(a, b Unmet) bool { return a.What == b.What }) {
+				e.Nearest = append(e.Nearest, p)
+				break
+			}
+		}
+		if len(e.Nearest) == 1 && len(list) > 1 {
+			e.Nearest = append(e.Nearest, list[1])
+		}
+	}
+	return e
+}
+
+// alternative adds to what was tried the fastest program that loses no more than it may, where a drop and more is limited.
+func (s *sizing) alternative(ctx context.Context, front []combination) error {
+	if s.b.MaxDrop == nil || !s.b.limited() {
+		return nil
+	}
+	other := &sizing{o: s.o, b: s.b, all: s.all, dense: s.dense, inputs: s.inputs, scores: s.scores, base: s.base, costs: s.costs, items: s.items, joint: s.joint}
+	other.b.Budget = Budget{MaxDrop: s.b.MaxDrop}
+	m, err := other.fastest(ctx, front)
+	if errors.Is(err, ErrUnmet) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	p := m.report.Budget.Tried[len(m.report.Budget.Tried)-1]
+	p.Unmet = s.b.Budget.unmet(&p)
+	s.report.Tried = append(s.report.Tried, p)
+	return nil
+}

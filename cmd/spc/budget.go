@@ -1,0 +1,300 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"spc"
+	"spc/data"
+	"spc/ir/tensor"
+)
+
+// budgetFlags say what a model may take and lose.
+type budgetFlags struct {
+	speedup, flops, drop    float64
+	latency                 time.Duration
+	size                    int64
+	data, labels, samples   string
+	metric                  string
+	skip                    []int
+	pareto                  string
+	points, search, threads int
+}
+
+// budgetLimits lists the flags of a budget, budgetNames those that make programs be built and measured, and budgetMore what is of use with these alone.
+var (
+	budgetLimits = []string{"speedup", "max-drop", "latency", "size", "flops"}
+	budgetNames  = append([]string{"pareto"}, budgetLimits...)
+	budgetMore   = []string{"eval-data", "labels", "eval-samples", "metric", "skip-class", "points", "search", "threads"}
+)
+
+// add adds the flags.
+func (f *budgetFlags) add(c *cobra.Command) {
+	fs := c.Flags()
+	fs.Float64Var(&f.speedup, "speedup", 0, "find the program that loses least among those so many times as fast as the dense\none in floats, as measured")
+	fs.Float64Var(&f.drop, "max-drop", 0, "find the fastest program that loses at most so many points of --metric on --eval-data,\nor of divergence without that, with a confidence of 90%; with --speedup: both")
+	choiceVar(fs, &f.latency, "latency", "", parseLatency, "find one whose runs take at most so long, such as 5ms")
+	choiceVar(fs, &f.size, "size", "", parseSize, "find one whose file has at most so many bytes, such as 10MB")
+	fs.Float64Var(&f.flops, "flops", 0, "find one that has at most this share of the multiply-adds of products")
+	fs.StringVar(&f.pareto, "pareto", "", "a `FILE` .csv, .png or .html for the front from the dense program to the fastest,\nbuilt and measured")
+	fs.IntVar(&f.points, "points", 12, "how many programs --pareto has")
+	fs.StringVar(&f.data, "eval-data", "", "labelled samples for --max-drop and --pareto, as spc eval reads them: a folder of\nimages, or an npy or idx `FILE`")
+	fs.StringVar(&f.labels, "labels", "", "the classes of --eval-data, a .csv, npy or idx `FILE`; of a folder, by default its labels.csv")
+	fs.StringVar(&f.samples, "eval-samples", "all", "which of --eval-data: all, even, odd or A:B:STEP; none that --calib shows")
+	fs.StringVar(&f.metric, "metric", "", "of --eval-data: top1, top5 or perplexity, of which a point is a percent")
+	fs.IntSliceVar(&f.skip, "skip-class", nil, "scores to leave out, such as 0 for a background class")
+	fs.IntVar(&f.search, "search", 64, "combinations of layers that are compared for a target; 0: what adds up best is taken")
+	fs.IntVar(&f.threads, "threads", 0, "threads that are measured; 0: one for each physical core")
+	complete(c, "pareto", files(0, "csv", "png", "html"))
+	complete(c, "labels", files(0, "csv", "npy", "gz", "idx"))
+	complete(c, "eval-samples", values("all", "even", "odd"))
+	complete(c, "metric", values(top1, top5, perplexity))
+	for _, name := range []string{"speedup", "max-drop", "latency", "size", "flops", "points", "skip-class", "search", "threads"} {
+		complete(c, name, cobra.NoFileCompletions)
+	}
+}
+
+// parseLatency reads a time above 0.
+func parseLatency(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 || d > time.Hour {
+		return 0, fmt.Errorf("%q, want a time such as 5ms or 800us, up to 1h", s)
+	}
+	return d, nil
+}
+
+// sizeUnits are the units of sizes.
+var sizeUnits = []struct {
+	name  string
+	bytes float64
+}{{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}, {"", 1}}
+
+// parseSize reads a number of bytes above 0.
+func parseSize(s string) (int64, error) {
+	for _, u := range sizeUnits {
+		number, ok := strings.CutSuffix(s, u.name)
+		if !ok {
+			continue
+		}
+		if v, err := strconv.ParseFloat(strings.TrimSpace(number), 64); err == nil && v > 0 && v*u.bytes < 1<<50 && v*u.bytes >= 1 {
+			return int64(v * u.bytes), nil
+		}
+		break
+	}
+	return 0, fmt.Errorf("%q, want a size such as 10MB or 800KB", s)
+}
+
+// given reports whether any of some flags was given.
+func given(fs *pflag.FlagSet, names []string) bool {
+	return slices.ContainsFunc(names, fs.Changed)
+}
+
+// needless returns an error for flags that need others.
+func (f *budgetFlags) needless(c *cobra.Command) error {
+	fs := c.Flags()
+	if !given(fs, budgetNames) {
+		for _, name := range budgetMore {
+			if fs.Changed(name) {
+				return fmt.Errorf("--%s has no use without a budget: --speedup, --max-drop, --latency, --size, --flops or --pareto", name)
+			}
+		}
+		return nil
+	}
+	for _, name := range []string{"sparsity", "allocate", "stop-after", "dump-passes", "masks", "tune"} {
+		if fs.Changed(name) {
+			return fmt.Errorf("--%s and a budget exclude each other, want one of them", name)
+		}
+	}
+	if f.data == "" {
+		for _, name := range []string{"labels", "eval-samples", "metric", "skip-class"} {
+			if fs.Changed(name) {
+				return fmt.Errorf("--%s needs --eval-data, too", name)
+			}
+		}
+	}
+	for _, name := range []string{"speedup", "flops"} {
+		if v := map[string]float64{"speedup": f.speedup, "flops": f.flops}[name]; fs.Changed(name) && !(v > 0) {
+			return fmt.Errorf("--%s %v, want a number above 0", name, v)
+		}
+	}
+	return nil
+}
+
+// options are those of spc. What they return closes the samples.
+func (f *budgetFlags) options(c *cobra.Command, norm *normFlags, s sizes) (b spc.BudgetOptions, done func(), err error) {
+	done = func() {}
+	b.Budget = spc.Budget{Speedup: f.speedup, Latency: f.latency, Size: f.size, FLOPs: f.flops}
+	if c.Flags().Changed("max-drop") {
+		b.MaxDrop = &f.drop
+	}
+	if b.Search = f.search; f.search == 0 {
+		b.Search = -1
+	}
+	if f.pareto != "" {
+		b.Front = f.points
+	}
+	b.Inputs = func(ports []spc.Port, shapes map[string][]int) (map[string]*tensor.Tensor, error) {
+		in := map[string]*tensor.Tensor{}
+		for _, p := range ports {
+			t, err := data.Random{Seed: 1}.Tensor(p.Name, p.DType, shapes[p.Name], p.Bound)
+			if err != nil {
+				return nil, err
+			}
+			in[p.Name] = t
+		}
+		return in, nil
+	}
+	if f.data == "" {
+		return b, done, nil
+	}
+	chosen, err := data.ParseSamples(f.samples)
+	if err != nil {
+		return b, done, fmt.Errorf("--eval-samples: %w", err)
+	}
+	set, err := data.Open(f.data, f.labels)
+	if err != nil {
+		return b, done, fmt.Errorf("--eval-data: %w", err)
+	}
+	done = func() { set.Close() }
+	e := evaluator{metric: f.metric, set: set, index: chosen.Of(set.Len()), skip: f.skip}
+	if len(e.index) == 0 {
+		return b, done, fmt.Errorf("--eval-samples %s chooses none of the %d of %s", f.samples, set.Len(), f.data)
+	}
+	if err = e.checkMetric(); err == nil && !set.Tokens() {
+		e.feed.Norm, err = norm.norm(c.Flags())
+	}
+	b.Evaluate = func(ctx context.Context, m *spc.Model) ([]float64, error) {
+		e := e // scores start anew
+		e.path, e.model, e.output = f.data, m, m.Outputs()[0].Name
+		if err := e.fit(m.Inputs(), s); err != nil {
+			return nil, err
+		}
+		if _, err := e.run(ctx, nil); err != nil {
+			return nil, err
+		}
+		return e.points, nil
+	}
+	return b, done, err
+}
+
+// compileWithin compiles a model for a budget, and writes the front that is asked for. The model is nil where there is no other.
+func (f *compileFlags) compileWithin(c *cobra.Command, p *progress) (*spc.Model, error) {
+	b, done, err := f.within.options(c, &f.data.norm, f.sizes)
+	defer done()
+	if err != nil {
+		return nil, err
+	}
+	o := f.o
+	if c.Flags().Changed("pattern") {
+		b.Patterns, o.Prune.Pattern = []spc.Pattern{o.Prune.Pattern}, spc.Pattern{}
+	}
+	o.Run.Threads, o.Progress, o.Plan = f.within.threads, p.At, p.Plan
+	b.Tell = func(front []spc.BudgetPoint, seconds float64) {
+		p.print(func() { printForetold(c.ErrOrStderr(), front, seconds) })
+	}
+	if !given(c.Flags(), budgetLimits) {
+		r, err := spc.Front(c.Context(), o, b)
+		if err != nil {
+			return nil, err
+		}
+		p.close()
+		return nil, f.front(c, r)
+	}
+	m, err := spc.CompileWithin(c.Context(), o, b)
+	var cannot *spc.BudgetError
+	if errors.As(err, &cannot) {
+		p.close()
+		show := func() error { return printNearest(c.OutOrStdout(), cannot) }
+		if f.asJSON {
+			show = func() error { return printJSON(c.OutOrStdout(), cannot) }
+		}
+		return nil, errors.Join(fmt.Errorf("%s: %w", f.o.Model, err), f.within.writeFront(f.o.Model, &cannot.BudgetReport), show())
+	}
+	if err == nil {
+		err = f.within.writeFront(f.o.Model, m.Explain().Budget)
+	}
+	return m, err
+}
+
+// front writes and prints a front for which no program is kept.
+func (f *compileFlags) front(c *cobra.Command, r *spc.BudgetReport) error {
+	if err := f.within.writeFront(f.o.Model, r); err != nil {
+		return err
+	}
+	if f.asJSON {
+		return printJSON(c.OutOrStdout(), r)
+	}
+	return printMeasured(c.OutOrStdout(), r.Front)
+}
+
+// printNearest prints the points that are nearest to a budget that cannot be met.
+func printNearest(w io.Writer, e *spc.BudgetError) error {
+	fmt.Fprintf(w, "%s at most, were what is pruned to take no time; nearest are:\n", ratio(e.Amdahl))
+	return printMeasured(w, e.Nearest)
+}
+
+// printMeasured prints a table of programs that were measured.
+func printMeasured(w io.Writer, list []spc.BudgetPoint) error {
+	t := newTable(w, "zeros", "time", "dense", "speed-up", "size", "flops", "points lost", "at most", "not met")
+	right(t, 1, 2, 3, 4, 5, 6, 7, 8)
+	for _, p := range list {
+		lost, bound := "-", "-"
+		if p.Drop != nil {
+			lost, bound = fmt.Sprintf("%.2f", p.Drop.Points), fmt.Sprintf("%.2f", p.Drop.Bound)
+		}
+		var unmet []string
+		for _, u := range p.Unmet {
+			unmet = append(unmet, fmt.Sprintf("--%s %.4g", u.What, u.Want))
+		}
+		t.AppendRow([]any{percent(p.Sparsity), millis3(p.Ms), millis3(p.DenseMs), ratio(p.Speedup), size(p.Size), percent(p.FLOPs), lost, bound, strings.Join(unmet, ", ")})
+	}
+	t.Render()
+	return nil
+}
+
+func millis3(ms float64) string { return fmt.Sprintf("%.3g ms", ms) }
+
+// printBudget says how a budget is met.
+func printBudget(w io.Writer, r *spc.Report) {
+	b := r.Budget
+	if b == nil || len(b.Tried) == 0 {
+		return
+	}
+	p := b.Tried[len(b.Tried)-1]
+	fmt.Fprintf(w, "measured  %s, dense %s, %s (at most %s)", millis3(p.Ms), millis3(p.DenseMs), ratio(p.Speedup), ratio(b.Amdahl))
+	if p.Drop != nil {
+		fmt.Fprintf(w, "; %.2f points lost on %d samples, at most %.2f with a confidence of 90%%", p.Drop.Points, p.Drop.N, p.Drop.Bound)
+	}
+	fmt.Fprintf(w, "; %s built\n", plural(len(b.Tried), "program"))
+}
+
+// printForetold prints a front as the layers alone foretell it.
+func printForetold(w io.Writer, front []spc.BudgetPoint, seconds float64) {
+	fmt.Fprintln(w, "predicted, by what layers take and lose:")
+	t := newTable(w, "zeros", "time", "speed-up", "divergence")
+	right(t, 1, 2, 3, 4)
+	for _, p := range front {
+		t.AppendRow([]any{percent(p.Sparsity), millis(p.Predicted), ratio(front[0].Predicted / p.Predicted), fmt.Sprintf("%.3g", p.Divergence)})
+	}
+	t.Render()
+	if seconds > 0 {
+		fmt.Fprintf(w, "building and measuring takes up to %v\n", (time.Duration(seconds) * time.Second).Round(time.Second))
+	}
+}
+
+func ratio(x float64) string {
+	if math.IsInf(x, 0) || x != x {
+		return "-"
+	}
+	return fmt.Sprintf("%.2fx", x)
+}
