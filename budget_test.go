@@ -49,7 +49,6 @@ func noise(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, err
 
 func forBudget(t *testing.T) (spc.CompileOptions, spc.BudgetOptions) {
 	t.Helper()
-	t.Cleanup(spc.MeasureBriefly())
 	o := spc.CompileOptions{Bytes: perceptron(t), Calibration: spc.Calibration{Inputs: noise, Count: 64}, Run: spc.RunOptions{Threads: 1}}
 	b := spc.BudgetOptions{Search: 8, Inputs: func(ports []spc.Port, shapes map[string][]int) (map[string]*tensor.Tensor, error) {
 		x, err := data.Random{Seed: 1}.Tensor("x", tensor.F32, shapes["x"], 0)

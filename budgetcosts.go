@@ -113,11 +113,10 @@ func (s *sizing) measure(ctx context.Context, list []fit.Choice) error {
 
 // The rounds of runs in which layers are measured, and the seconds that these take where they are more than the least.
 const (
-	leastRounds = 5
-	mostRounds  = 25
+	leastRounds  = 5
+	mostRounds   = 25
+	roundSeconds = 0.8
 )
-
-var roundSeconds = 0.8
 
 // profile measures the layers of a model with choice i in turns with the dense model, by whose time at first those that follow are scaled.
 func (s *sizing) profile(ctx context.Context, m *Model, i int) (whole taken, err error) {

@@ -118,13 +118,13 @@ func (b *Budget) unmet(p *BudgetPoint) (list []Unmet) {
 	return list
 }
 
-// The sittings in which two models run in turns, and the least rounds and seconds of each.
+// The sittings in which two models run in turns, the least and the most rounds of each, and the seconds that these take between.
 const (
-	sittings      = 3
-	sittingRounds = 7
+	sittings       = 3
+	leastSitting   = 7
+	mostSitting    = 200
+	sittingSeconds = 0.4
 )
-
-var sittingSeconds = 0.4
 
 // race runs a model and the dense one in turns.
 func (s *sizing) race(ctx context.Context, m *made) error {
@@ -138,7 +138,7 @@ func (s *sizing) race(ctx context.Context, m *made) error {
 	for range sittings {
 		var times [2][]float64
 		began := time.Now()
-		for round := 0; round < sittingRounds || time.Since(began).Seconds() < sittingSeconds; round++ {
+		for round := 0; round < leastSitting || round < mostSitting && time.Since(began).Seconds() < sittingSeconds; round++ {
 			for k, model := range models {
 				at := time.Now()
 				if _, err := model.Run(ctx, s.inputs); err != nil {
@@ -247,32 +247,39 @@ func (s *sizing) walk(ctx context.Context, front []combination) error {
 // reach looks for the least loss within what is limited, and corrects what the layers alone predict by what is measured.
 func (s *sizing) reach(ctx context.Context, front []combination) (*Model, error) {
 	var found *made
+	var built [][]int
 	defer func() { found.close() }()
-	adjust := make([]float64, len(s.limit)) // of limits, by what is measured
+	adjust := make([]float64, len(s.limit)) // by what is measured: a factor of a time, and what is taken off other limits
 	for i, w := range s.what {
-		if adjust[i] = 1; w == "time" {
+		if w == "time" {
 			adjust[i] = timeMargin
 		}
 	}
 	for try := range mostTries {
 		limits := make([]float64, len(s.limit))
 		for i, l := range s.limit {
-			limits[i] = (l+s.rest(i))*adjust[i] - s.rest(i)
+			if limits[i] = l - adjust[i]; s.what[i] == "time" {
+				limits[i] = (l+s.rest(i))*adjust[i] - s.rest(i)
+			}
 		}
 		pick, ok, err := s.solve(ctx, limits)
 		if err != nil {
 			return nil, err
 		}
-		if !ok {
-			if try > 0 {
-				break
-			}
+		if !ok && try == 0 {
 			return nil, s.cannot(ctx, front)
+		}
+		if !ok { // by what was measured; perhaps the least there is does
+			pick = budget.Frugal(s.items)
+		}
+		if slices.ContainsFunc(built, func(p []int) bool { return slices.Equal(p, pick) }) {
+			break
 		}
 		pick, divergence, err := s.evolve(ctx, limits, pick, try == 0)
 		if err != nil {
 			return nil, err
 		}
+		built = append(built, pick)
 		m, err := s.make(ctx, pick, divergence)
 		if err != nil {
 			return nil, err
@@ -288,7 +295,7 @@ func (s *sizing) reach(ctx context.Context, front []combination) (*Model, error)
 				break
 			}
 		}
-		if again := s.adjust(adjust, &m.point, met); !again {
+		if again := s.adjust(adjust, m, met); !again {
 			break
 		}
 	}
@@ -343,29 +350,35 @@ func (s *sizing) within(p *BudgetPoint) bool {
 	return !slices.ContainsFunc(p.Unmet, func(u Unmet) bool { return u.What != "max-drop" })
 }
 
-// adjust corrects the limits by what was measured at a point, and reports whether another should be tried.
-func (s *sizing) adjust(adjust []float64, p *BudgetPoint, met bool) (again bool) {
+// adjust corrects the limits by what was measured of a combination, and reports whether another should be tried.
+func (s *sizing) adjust(adjust []float64, m *made, met bool) (again bool) {
+	uses := budget.Uses(s.items, m.pick)
+	b, p := s.b.Budget, &m.point
 	for i, w := range s.what {
-		ratio := math.Inf(1) // of what is allowed to what is taken
-		if b := s.b.Budget; w == "time" {
+		var ratio, more float64 // of what is allowed to what is taken, and what is taken more than was predicted
+		switch w {
+		case "time":
+			ratio = math.Inf(1)
 			if b.Speedup > 0 {
 				ratio = p.Speedup / b.Speedup
 			}
 			if b.Latency > 0 {
 				ratio = min(ratio, 1e3*b.Latency.Seconds()/p.Median)
 			}
-		} else if w == "size" {
-			ratio = float64(b.Size) / float64(p.Size)
-		} else {
-			ratio = b.FLOPs / p.FLOPs
+		case "size":
+			ratio, more = float64(b.Size)/float64(p.Size), float64(p.Size)-s.rest(i)-uses[i]
+		default:
+			ratio, more = b.FLOPs/p.FLOPs, p.FLOPs*s.costs.allWork-s.rest(i)-uses[i]
 		}
+		worth := ratio < 1 || met && ratio > 1+slackShare && !math.IsInf(ratio, 1)
+		again = again || worth
 		switch {
-		case ratio < 1:
+		case w != "time" && worth:
+			adjust[i] = more
+		case worth && ratio < 1:
 			adjust[i] *= ratio * 0.99
-			again = true
-		case met && ratio > 1+slackShare && !math.IsInf(ratio, 1):
+		case worth:
 			adjust[i] *= 1 + 0.8*(ratio-1)
-			again = true
 		}
 	}
 	return again

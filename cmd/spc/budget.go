@@ -199,8 +199,10 @@ func (f *compileFlags) compileWithin(c *cobra.Command, p *progress) (*spc.Model,
 		b.Patterns, o.Prune.Pattern = []spc.Pattern{o.Prune.Pattern}, spc.Pattern{}
 	}
 	o.Run.Threads, o.Progress, o.Plan = f.within.threads, p.At, p.Plan
-	b.Tell = func(front []spc.BudgetPoint, seconds float64) {
-		p.print(func() { printForetold(c.ErrOrStderr(), front, seconds) })
+	if quiet, err := c.Flags().GetBool("quiet"); err == nil && !quiet {
+		b.Tell = func(front []spc.BudgetPoint, seconds float64) {
+			p.print(func() { printForetold(c.ErrOrStderr(), front, seconds) })
+		}
 	}
 	if !given(c.Flags(), budgetLimits) {
 		r, err := spc.Front(c.Context(), o, b)

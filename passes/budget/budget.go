@@ -117,6 +117,20 @@ func polish(layers [][]Choice, limits []float64, pick []int) {
 	}
 }
 
+// Frugal is the combination that takes the least of the first thing.
+func Frugal(layers [][]Choice) []int {
+	pick := make([]int, len(layers))
+	for k, choices := range layers {
+		for i := range choices {
+			c, b := &choices[i], &choices[pick[k]]
+			if c.Uses[0] < b.Uses[0] || c.Uses[0] == b.Uses[0] && c.Loss < b.Loss {
+				pick[k] = i
+			}
+		}
+	}
+	return pick
+}
+
 // frugal is the combination that takes the least of what is nearest its limit, nil where that is too much.
 func frugal(layers [][]Choice, limits []float64) []int {
 	pick := make([]int, len(layers))
@@ -216,15 +230,12 @@ func solve(layers [][]Choice, use func(c *Choice) float64, limit float64) (pick 
 // limits on that which are evenly spread in their logarithm. Each takes less than the one before, and none has more loss than
 // the one after.
 func Front(layers [][]Choice, n int) [][]int {
-	lossless, frugal := make([]int, len(layers)), make([]int, len(layers))
+	lossless, frugal := make([]int, len(layers)), Frugal(layers)
 	for k, choices := range layers {
 		for i := range choices {
-			c, a, b := &choices[i], &choices[lossless[k]], &choices[frugal[k]]
+			c, a := &choices[i], &choices[lossless[k]]
 			if c.Loss < a.Loss || c.Loss == a.Loss && c.Uses[0] < a.Uses[0] {
 				lossless[k] = i
-			}
-			if c.Uses[0] < b.Uses[0] || c.Uses[0] == b.Uses[0] && c.Loss < b.Loss {
-				frugal[k] = i
 			}
 		}
 	}

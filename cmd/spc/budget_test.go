@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"spc"
+	"spc/ir/tensor"
+)
+
+// budgeted are arguments of a compile of the tests' model for a budget, on samples that are there.
+func budgeted(more ...string) []string {
+	return append([]string{"compile", "model.onnx", "--calib", "photos", "--preprocess", "imagenet", "--keep", "none", "--threads", "1", "--search", "4", "--quiet"}, more...)
+}
+
+func TestCompileForABudget(t *testing.T) {
+	workspace(t)
+	out := ok(t, budgeted("-o", "half.spx", "--flops", "0.5", "--pattern", "uniform")...)
+	if !strings.Contains(out, "measured  ") || !strings.Contains(out, "x (at most ") {
+		t.Errorf("%s, want what was measured", out)
+	}
+	var r spc.Report
+	if err := json.Unmarshal([]byte(ok(t, "inspect", "half.spx", "--json")), &r); err != nil {
+		t.Fatal(err)
+	}
+	last := r.Budget.Tried[len(r.Budget.Tried)-1]
+	if last.FLOPs > 0.5 || r.Budget.FLOPs != 0.5 || len(last.Layers) == 0 {
+		t.Errorf("%+v", last)
+	}
+	ok(t, "bench", "half.spx", "--runs", "2")
+
+	// The file is as small as was asked for.
+	ok(t, budgeted("-o", "small.spx", "--size", "40KB")...)
+	if info, err := os.Stat("small.spx"); err != nil || info.Size() > 40e3 {
+		t.Errorf("%v, %v", info.Size(), err)
+	}
+}
+
+func TestFrontsAreWritten(t *testing.T) {
+	workspace(t)
+	writeNPY(t, "some.npy", tensor.New(tensor.U8, 6, 3, 16, 16))
+	writeNPY(t, "classes.npy", tensor.FromInt64s(tensor.I64, []int64{0, 1, 2, 0, 1, 2}, 6))
+	for _, file := range []string{"front.csv", "front.png", "front.svg", "front.html"} {
+		out := ok(t, budgeted("--pareto", file, "--points", "3", "--eval-data", "some.npy", "--labels", "classes.npy", "--metric", "top5")...)
+		if !strings.Contains(out, "points lost") {
+			t.Errorf("%s, want a table", out)
+		}
+		if info, err := os.Stat(file); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	f, err := os.Open("front.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil || len(rows) < 3 || len(rows[0]) != len(frontColumns) {
+		t.Errorf("%v, %v", rows, err)
+	}
+	page, err := os.ReadFile("front.html")
+	if err != nil || !strings.Contains(string(page), "<svg") || strings.Count(string(page), "<tr>") < 3 {
+		t.Errorf("%s, %v", page, err)
+	}
+}
+
+// A budget that cannot be met has a status of its own, says what is nearest, and leaves no file.
+func TestBudgetsThatCannotBeMet(t *testing.T) {
+	workspace(t)
+	r := spcRun(budgeted("-o", "never.spx", "--speedup", "1000")...)
+	if r.status != 2 || !strings.Contains(r.errors, "the budget cannot be met") || !strings.Contains(r.out, "--speedup 1000") || strings.Count(r.errors, "the budget cannot be met") != 1 {
+		t.Errorf("%+v", r)
+	}
+	if _, err := os.Stat("never.spx"); err == nil {
+		t.Error("a file was written")
+	}
+	r = spcRun(budgeted("-o", "never.spx", "--speedup", "1000", "--json")...)
+	var e spc.BudgetError
+	if err := json.Unmarshal([]byte(r.out), &e); err != nil || r.status != 2 || len(e.Nearest) == 0 {
+		t.Errorf("%+v: %v", r, err)
+	}
+}
+
+func TestBudgetFlags(t *testing.T) {
+	workspace(t)
+	writeNPY(t, "few.npy", tensor.New(tensor.U8, 3, 3, 16, 16))
+	writeNPY(t, "classes.npy", tensor.FromInt64s(tensor.I64, []int64{0, 1, 2}, 3))
+	for want, args := range map[string][]string{
+		"--eval-data has no use without a budget":                        {"compile", "model.onnx", "--eval-data", "photos"},
+		"--sparsity and a budget exclude each other":                     budgeted("--speedup", "2", "--sparsity", "0.5"),
+		"--tune and a budget exclude each other":                         budgeted("--speedup", "2", "--tune"),
+		"--labels needs --eval-data, too":                                budgeted("--max-drop", "1", "--labels", "labels.csv"),
+		"--speedup 0, want a number above 0":                             budgeted("--speedup", "0"),
+		"--speedup -1":                                                   budgeted("--speedup", "-1"),
+		"--flops 2":                                                      budgeted("--flops", "2"),
+		"want a time such as 5ms":                                        budgeted("--latency", "5"),
+		"want a size such as 10MB":                                       budgeted("--size", "many"),
+		"want a .csv, .png, .svg or .html file":                          budgeted("--pareto", "front.txt"),
+		"-o a.spx has no use with --pareto alone":                        budgeted("--pareto", "front.csv", "-o", "a.spx"),
+		"a budget needs --calib":                                         {"compile", "model.onnx", "--speedup", "2"},
+		"--target cuda: budgets are measured on the CPU":                 budgeted("--speedup", "2", "--target", "cuda"),
+		"--pattern channel: a budget chooses for each layer":             budgeted("--speedup", "2", "--pattern", "channel"),
+		"few.npy has no labels":                                          budgeted("--max-drop", "1", "--eval-data", "few.npy"),
+		"--eval-samples 9:10 chooses none":                               budgeted("--max-drop", "1", "--eval-data", "few.npy", "--labels", "classes.npy", "--eval-samples", "9:10"),
+		"--points 1":                                                     budgeted("--pareto", "front.csv", "--points", "1"),
+		"--max-drop -1":                                                  budgeted("--max-drop", "-1"),
+		"--metric \"nearly\", want top1, top5 or perplexity":             budgeted("--max-drop", "1", "--eval-data", "few.npy", "--labels", "classes.npy", "--metric", "nearly"),
+		"--search has no use without a budget: --speedup, --max-drop, -": {"compile", "model.onnx", "--search", "4"},
+	} {
+		fails(t, args, want)
+	}
+}
