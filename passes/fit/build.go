@@ -80,7 +80,9 @@ func (f *fitter) try(name string, sparsities []float64) (*trial, float64, error)
 		}
 		on, measure = side(false), side(true)
 	}
+	f.trying = true
 	t, front, err := f.build("prune, "+name, sparsities, on)
+	f.trying = false
 	if err != nil {
 		return nil, 0, err
 	}
@@ -230,7 +232,11 @@ func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error)
 	if err != nil {
 		return nil, err
 	}
-	how = append([]string{e.how}, how...)
+	refined, err := f.refine(l, from, e)
+	if err != nil {
+		return nil, err
+	}
+	how = append([]string{e.how, refined}, how...)
 	if !f.Uncorrected {
 		said, err := f.correct(l, s, g, e)
 		if err != nil {
@@ -281,13 +287,8 @@ func (f *fitter) optimal(l *layer, s *obs.Solver, sparsity float64) (*edit, erro
 	if err != nil {
 		return nil, err
 	}
-	e := &edit{w: res.W, how: "OBS, " + o.Method.String()}
-	e.Mask = res.Mask
-	e.RowMin, e.RowMax = l.cols, 0
-	for row := range l.rows {
-		n := res.Mask.RowCount(row)
-		e.RowMin, e.RowMax = min(e.RowMin, n), max(e.RowMax, n)
-	}
+	e := &edit{how: "OBS, " + o.Method.String()}
+	e.keep(l, res)
 	return e, nil
 }
 
