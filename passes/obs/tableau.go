@@ -26,6 +26,8 @@ type tableau struct {
 	flat  []float64
 	coef  []float64
 	at    []int
+
+	inputs []int // scratch
 }
 
 // step is one pivot of several that are made together.
@@ -65,18 +67,8 @@ func (t *tableau) set(s *Solver, n, r0, r1 int) bool {
 // target sets row i of y to the products of H with row r of the weights, and adds what having
 // none of them costs to the loss.
 func (t *tableau) target(s *Solver, i, r int) {
-	w := s.W[r*s.Cols : (r+1)*s.Cols]
-	t.flat = grow(t.flat[:0], s.Cols)
-	clear(t.flat)
-	coef, at := make([]float64, 0, s.Cols), make([]int, 0, s.Cols)
-	for c, x := range w {
-		if x != 0 {
-			coef, at = append(coef, -float64(x)), append(at, c*s.Cols)
-		}
-	}
-	subRows(t.flat, coef, s.h, at)
-	for c, x := range w {
-		t.flat[c] += float64(s.extra[c] * float64(x))
+	s.product(r, &t.flat, &t.inputs)
+	for c, x := range s.W[r*s.Cols : (r+1)*s.Cols] {
 		t.loss += float64(t.flat[c] * float64(x))
 	}
 	for j, c := range t.col {
