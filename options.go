@@ -184,9 +184,10 @@ const (
 	Wanda     = fit.Wanda     // by |w| times the norm of its input
 	Taylor    = fit.Taylor    // by gradients of the model's outputs
 	OBS       = fit.OBS       // by what the others cannot make up for, and these are updated
+	ALPS      = fit.ALPS      // by splitting weights that fit from weights that are sparse, and the others are updated
 )
 
-// ParseMethod reads magnitude, wanda, taylor or obs.
+// ParseMethod reads magnitude, wanda, taylor, obs or alps.
 func ParseMethod(s string) (Method, error) { return fit.ParseMethod(s) }
 
 // Methods lists the methods.

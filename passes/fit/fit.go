@@ -241,7 +241,7 @@ type fitter struct {
 	samples int     // that calibration sees
 	trying  bool    // allocations, of models that are not refined
 	best    *trial  // of those built so far to compare allocations
-	exact   float64 // layers for which exact OBS takes more multiplications are left to SparseGPT
+	exact   float64 // layers for which the method takes more multiplications are left to SparseGPT
 }
 
 // layer is a weight to prune, as it is in the dense model.

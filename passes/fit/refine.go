@@ -21,8 +21,8 @@ const (
 type refinement struct {
 	Refinement
 	doc string
-	// cost is the multiplications for a layer, of which some are left as they are.
-	cost func(f *fitter, l *layer) float64
+	// work is what a layer takes, of which those that take too much are left as they are.
+	work works
 	// refine changes e, the edit of a layer with weights s.W, and says how.
 	refine func(f *fitter, l *layer, s *obs.Solver, e *edit) (how string, err error)
 }
@@ -30,7 +30,7 @@ type refinement struct {
 // refinements lists the refinements.
 var refinements = []refinement{
 	{Unrefined, "stays as it is", nil, nil},
-	{Swaps, "weights, or blocks, that went and that stay change places as long as the error of the layer falls", (*fitter).swapCost, (*fitter).swap},
+	{Swaps, "weights, or blocks, that went and that stay change places as long as the error of the layer falls", swapWorks, (*fitter).swap},
 }
 
 // Refinements lists the refinements.
@@ -75,7 +75,7 @@ func (f *fitter) refine(l *layer, s *obs.Solver, e *edit) (how string, err error
 	if r.refine == nil || f.trying || e.Mask == nil || e.Mask.Count() == len(l.weights) {
 		return "", nil
 	}
-	if r.cost(f, l) > refineWork {
+	if f.cost(r.work, l) > refineWork {
 		return fmt.Sprintf("too large for %s", r.Refinement), nil
 	}
 	return r.refine(f, l, s, e)
@@ -84,12 +84,7 @@ func (f *fitter) refine(l *layer, s *obs.Solver, e *edit) (how string, err error
 // swapSweeps is how many times as many exchanges as units stay a group of rows makes at most.
 const swapSweeps = 2
 
-// swapCost is about the multiplications of Swap in a layer.
-func (f *fitter) swapCost(l *layer) float64 {
-	r, _ := f.Pattern.Unit()
-	groups, k := float64((l.rows+r-1)/r), float64(l.cols)
-	return groups * k * k * k / 3
-}
+func swapWorks(rows, cols, group int) float64 { return 2 * exactWorks(rows, cols, group) }
 
 // swap exchanges units of the mask.
 func (f *fitter) swap(l *layer, s *obs.Solver, e *edit) (string, error) {

@@ -68,6 +68,7 @@ type stager struct {
 func (s *stager) measure(p *prune.Plan) {
 	group, _ := s.Pattern.Unit()
 	sum := 0.0
+	bounded := s.method().work
 	for _, i := range p.Prunable() {
 		u := p.Use(i)
 		shape, _ := u.Value.Type.Shape()
@@ -75,13 +76,16 @@ func (s *stager) measure(p *prune.Plan) {
 		rows, cols := float64(r), float64(c)
 		positions := s.samples * float64(u.Columns()) * float64(max(1, u.Reuse.AtOne()))
 		some := min(rows, max(curveRows, curveWork/(cols*cols)))
-		exact := math.Ceil(rows/float64(group)) * cols * cols * cols / 6
+		exact := math.Inf(1)
+		if bounded != nil {
+			exact = bounded(r, c, group)
+		}
 		cost := costs{
 			forward: rows * cols * positions / forwardRate, gram: cols * cols * positions / forwardRate,
 			curve:  (cols*cols*cols + (float64(len(grid))*some+rows)*cols*cols) / curveRate,
 			sparse: (2*cols*cols*cols + rows*cols*cols) / sparseRate,
 		}
-		if cost.exact = cost.sparse; s.method().Method == OBS && exact <= exactWork {
+		if cost.exact = cost.sparse; exact <= exactWork {
 			cost.exact = cost.sparse + exact/exactRate
 			sum += exact
 		}
