@@ -718,6 +718,11 @@ func TestWorkers(t *testing.T) {
 				put(r.W)
 				put(r.Loss)
 			}
+			r, _, err := s.Swap(bg, p, randomMask(t, rand.New(rand.NewPCG(7, 1)), p, l.Rows, l.Cols, ownSparsity(p, 0.5)), 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(r.W)
 		}
 		aimed, err := s.Aim(bg, dx)
 		if err != nil {
@@ -772,6 +777,15 @@ func TestFallbacks(t *testing.T) {
 							t.Fatalf("%s %s: weight %d is %v", method, p, i, w)
 						}
 					}
+					swapped, _, err := s.Swap(bg, p, r.Mask, 3)
+					if err != nil {
+						t.Fatal(err)
+					}
+					checkMask(t, s, p, keep, swapped.Mask)
+					if was, now := damps(t, s, r.W), damps(t, s, swapped.W); now > was*(1+1e-6) {
+						t.Fatalf("%s %s: loss %v, after exchanges %v", method, p, was, now)
+					}
+					checkLeastSquares(t, s, swapped)
 					if method == Exact {
 						checkLeastSquares(t, s, r)
 					}

@@ -102,6 +102,14 @@ func randomMask(t testing.TB, rng *rand.Rand, p prune.Pattern, rows, cols int, s
 	return r.Layers[0].Mask
 }
 
+// ownSparsity is what prune.Select takes for a pattern, s unless that sets its own.
+func ownSparsity(p prune.Pattern, s float64) float64 {
+	if own, ok := p.OwnSparsity(); ok {
+		return own
+	}
+	return s
+}
+
 // groupLoss is the least loss of a group of rows on a mask, with the damping term.
 func groupLoss(s *Solver, u *units, g int, keeps func(r, c int) bool) float64 {
 	lo, hi := u.span(g)

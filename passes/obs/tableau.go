@@ -180,14 +180,6 @@ func growInts(s []int, n int) []int {
 	return s[:n]
 }
 
-// get returns P at two positions.
-func (t *tableau) get(i, j int) float64 {
-	if i > j {
-		i, j = j, i
-	}
-	return t.p[i*t.k+j]
-}
-
 // exchange pivots on the columns at positions [p,p+c), which survive, and [q,q+c), which do
 // not, and lets them change places.
 func (t *tableau) exchange(p, q, c int) {
