@@ -246,6 +246,16 @@ func TestEveryRefinementKeepsThePatternAndLowersWhatLayersLose(t *testing.T) {
 	}
 }
 
+func TestLargeLayersAreNotRefined(t *testing.T) {
+	o := options(t, "uniform", 0.5)
+	o.Refine = Swaps
+	f := &fitter{ctx: context.Background(), Options: o}
+	how, err := f.refine(&layer{rows: 4096, cols: 4096, weights: make([]float32, 1)}, nil, &edit{LayerResult: prune.LayerResult{Mask: prune.NewMask(1, 1)}})
+	if err != nil || how != "too large for swaps" {
+		t.Errorf("%q, %v", how, err)
+	}
+}
+
 func TestAutoKeepsTheNearestAllocation(t *testing.T) {
 	o := options(t, "uniform", 0.6)
 	o.Allocate = Auto

@@ -22,7 +22,7 @@ const (
 const assumedSamples = 64
 
 // costs are the seconds that a layer takes in stages.
-type costs struct{ forward, gram, curve, sparse, exact float64 }
+type costs struct{ forward, gram, curve, sparse, exact, refine float64 }
 
 // Stages plans the stages of Run on g, in the order in which they begin.
 func (o Options) Stages(g *ir.Graph) []pace.Stage {
@@ -89,7 +89,12 @@ func (s *stager) measure(p *prune.Plan) {
 			cost.exact = cost.sparse + exact/exactRate
 			sum += exact
 		}
-		for _, x := range []*float64{&cost.forward, &cost.gram, &cost.curve, &cost.sparse, &cost.exact} {
+		if w := s.refinement().work; w != nil {
+			if n := w(r, c, group); n <= refineWork {
+				cost.refine = n / exactRate
+			}
+		}
+		for _, x := range []*float64{&cost.forward, &cost.gram, &cost.curve, &cost.sparse, &cost.exact, &cost.refine} {
 			*x /= s.cores
 		}
 		s.layers = append(s.layers, cost)
@@ -158,7 +163,7 @@ func (s *stager) stages() (list []pace.Stage) {
 			trial(n)
 		}
 	}
-	each("prune", "prune", 0, func(c costs) float64 { return 2*c.forward + 2*c.gram + c.exact })
+	each("prune", "prune", 0, func(c costs) float64 { return 2*c.forward + 2*c.gram + c.exact + c.refine })
 	if s.Reconstruct != nil {
 		if r, err := s.Options.Reconstruct.Of(s.graph); err == nil {
 			list = append(list, recon.Stages(s.graph, r, int(s.samples), func(u ir.WeightUse) float64 {
