@@ -145,7 +145,7 @@ type alpsWorker struct {
 func (x *alpsWorker) step(a *alps, lo, hi int, rho float64) {
 	k, n := a.Cols, hi-lo
 	x.coef, x.sums, x.scratch = grow(x.coef[:0], n*k), grow(x.sums[:0], n*k), grow(x.scratch[:0], k)
-	x.at = growInts(x.at, k)
+	x.at = grow(x.at[:0], k)
 	clear(x.sums)
 	for b := range n {
 		r := lo + b

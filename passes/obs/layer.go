@@ -405,6 +405,18 @@ func (m *mulScratch) times(h []float64, k int) []float64 {
 	return m.y
 }
 
+// nonzerosOf returns what a mask keeps of the weights that are not zero.
+func (s *Solver) nonzerosOf(mask *prune.Mask) *prune.Mask {
+	m := s.nonzeros()
+	for i := range s.Rows {
+		words, other := m.Row(i), mask.Row(i)
+		for j := range words {
+			words[j] &= other[j]
+		}
+	}
+	return m
+}
+
 // nonzeros returns the mask of the weights that are not zero.
 func (s *Solver) nonzeros() *prune.Mask {
 	m := prune.NewMask(s.Rows, s.Cols)

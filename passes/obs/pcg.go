@@ -18,13 +18,7 @@ func (s *Solver) Descend(ctx context.Context, mask *prune.Mask, start []float64,
 		return nil, s.errorf("mask %dx%d and %d weights for a %dx%d matrix", mask.Rows, mask.Cols, len(start), s.Rows, s.Cols)
 	}
 	r := s.result()
-	r.Mask = s.nonzeros()
-	for i := range s.Rows {
-		words, other := r.Mask.Row(i), mask.Row(i)
-		for j := range words {
-			words[j] &= other[j]
-		}
-	}
+	r.Mask = s.nonzerosOf(mask)
 	spans := sharing(r.Mask)
 	work := make([]descent, workerCount(s.workers))
 	err := each(ctx, s.workers, len(spans), func(w, i int) {

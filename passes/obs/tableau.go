@@ -49,7 +49,7 @@ func (t *tableau) set(s *Solver, n, r0, r1 int) bool {
 			t.p[i*k+j] = s.at(a, t.col[j])
 		}
 	}
-	t.coef, t.at = grow(t.coef[:0], max(panel, k)), growInts(t.at, max(panel, k))
+	t.coef, t.at = grow(t.coef[:0], max(panel, k)), grow(t.at[:0], max(panel, k))
 	t.y = grow(t.y[:0], t.height*k)
 	t.loss = 0
 	for i := range t.height {
@@ -171,13 +171,6 @@ func (t *tableau) invert() {
 			t.p[j*k+i] = r[i*n+j]
 		}
 	}
-}
-
-func growInts(s []int, n int) []int {
-	if n > cap(s) {
-		s = make([]int, n)
-	}
-	return s[:n]
 }
 
 // exchange pivots on the columns at positions [p,p+c), which survive, and [q,q+c), which do
