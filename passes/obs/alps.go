@@ -176,7 +176,7 @@ func (x *alpsWorker) step(a *alps, lo, hi int, rho float64) {
 		cut := a.cut[r/a.r*a.each:][:a.each]
 		for c, y := range x.sums[b*k : (b+1)*k] {
 			if cut[c/a.c] || a.W[r*k+c] == 0 {
-				y += a.z[r*k+c] * (a.rho / rho)
+				y += float64(a.z[r*k+c] * (a.rho / rho))
 			}
 			a.z[r*k+c] = y
 		}
