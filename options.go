@@ -83,6 +83,8 @@ type PruneOptions struct {
 	Allocate Allocation
 	// Method chooses the weights that go. Empty is OBS with samples, else Magnitude.
 	Method Method
+	// Refine changes the masks that Method chose, with samples. Empty is Unrefined.
+	Refine Refinement
 	// AimDense fits what is left to the dense model's outputs in place of its weights.
 	AimDense bool
 	// Uncorrected leaves the means and variances of outputs as pruning with samples makes them.
@@ -190,13 +192,29 @@ const (
 	Wanda     = fit.Wanda     // by |w| times the norm of its input
 	Taylor    = fit.Taylor    // by gradients of the model's outputs
 	OBS       = fit.OBS       // by what the others cannot make up for, and these are updated
+	ALPS      = fit.ALPS      // by splitting weights that fit from weights that are sparse, and the others are updated
 )
 
-// ParseMethod reads magnitude, wanda, taylor or obs.
+// ParseMethod reads magnitude, wanda, taylor, obs or alps.
 func ParseMethod(s string) (Method, error) { return fit.ParseMethod(s) }
 
 // Methods lists the methods.
 func Methods() []Method { return fit.Methods() }
+
+// Refinement is what becomes of the masks that a method chose.
+type Refinement = fit.Refinement
+
+// The refinements. All but Unrefined need samples.
+const (
+	Unrefined = fit.Unrefined
+	Swaps     = fit.Swaps // exchanges what goes for what stays
+)
+
+// ParseRefinement reads none or swaps.
+func ParseRefinement(s string) (Refinement, error) { return fit.ParseRefinement(s) }
+
+// Refinements lists the refinements.
+func Refinements() []Refinement { return fit.Refinements() }
 
 // Recipe changes how a model is reconstructed, by the names of settings: blocks (epochs for
 // each block), rate, gains (epochs for the sizes of rows), gain-rate, model (epochs for the
@@ -455,7 +473,7 @@ func (o *CompileOptions) open(g *ir.Graph, info *onnx.Info) (map[string]Sizes, e
 func (o *PruneOptions) pass() (fit.Options, error) {
 	f := fit.Options{
 		GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: o.Pattern, Sparsity: o.Sparsity}, KeepNone: o.KeepNone, KeepEnds: o.KeepEnds},
-		Method:       o.Method, Allocate: o.Allocate, AimDense: o.AimDense, Uncorrected: o.Uncorrected, Reconstruct: o.Reconstruct,
+		Method:       o.Method, Refine: o.Refine, Allocate: o.Allocate, AimDense: o.AimDense, Uncorrected: o.Uncorrected, Reconstruct: o.Reconstruct,
 	}
 	if err := prune.CheckSparsity(o.Pattern, o.Sparsity); err != nil {
 		return f, err
@@ -486,7 +504,7 @@ func (o *PruneOptions) pass() (fit.Options, error) {
 	if f.Keep, err = globs(option.Keep, o.Keep); err != nil {
 		return f, err
 	}
-	if o.Reconstruct != nil || o.AimDense || o.Uncorrected {
+	if o.Reconstruct != nil || o.AimDense || o.Uncorrected || o.refines() {
 		if !f.Asks() {
 			return f, option.Errorf("%v has no use without %v, or a %v that sets its own", o.needless(), option.Sparsity, option.Pattern)
 		}
@@ -501,9 +519,14 @@ func (o *PruneOptions) needless() option.Name {
 		return option.Reconstruct
 	case o.AimDense:
 		return option.Aim
+	case o.refines():
+		return option.Refine
 	}
 	return option.Uncorrected
 }
+
+// refines reports whether a refinement is asked for.
+func (o *PruneOptions) refines() bool { return o.Refine != "" && o.Refine != Unrefined }
 
 // pass makes of the options what the pass wants: nil where nothing is to be quantised.
 func (o *QuantizeOptions) pass(t Target, seen *calib.Observer) (*quant.Options, error) {

@@ -31,6 +31,7 @@ var flagOf = map[option.Name]string{
 	option.Keep:             "keep",
 	option.Allocate:         "allocate",
 	option.Method:           "prune",
+	option.Refine:           "refine",
 	option.Aim:              "aim",
 	option.Uncorrected:      "uncorrected",
 	option.Reconstruct:      "reconstruct",

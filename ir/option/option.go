@@ -40,6 +40,7 @@ const (
 	Keep        Name = "Prune.Keep"
 	Allocate    Name = "Prune.Allocate"
 	Method      Name = "Prune.Method"
+	Refine      Name = "Prune.Refine"
 	Aim         Name = "Prune.AimDense"
 	Uncorrected Name = "Prune.Uncorrected"
 	Reconstruct Name = "Prune.Reconstruct"

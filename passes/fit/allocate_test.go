@@ -83,7 +83,7 @@ func TestCurvesSampleWholeGroups(t *testing.T) {
 }
 
 func TestTrialsLeaveModelsThatCostMuchToSparseGPT(t *testing.T) {
-	f := &fitter{}
+	f := &fitter{Options: Options{Method: OBS}}
 	for _, cols := range []int{100, 1000, 600} { // 512 rows: 8.5e7, 8.5e10, too much, and 1.8e10
 		f.layers = append(f.layers, &layer{rows: 512, cols: cols})
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"spc/ir"
 	"spc/ir/op"
@@ -14,9 +15,9 @@ import (
 	"spc/passes/prune"
 )
 
-// exactWork bounds the multiplications of exact OBS in a layer, beyond which SparseGPT
+// exactWork bounds the multiplications of a method in a layer, beyond which SparseGPT
 // prunes it: about a minute of one core. Models that are built to compare allocations are
-// left to SparseGPT altogether where exact OBS would take more than trialWork in all of them,
+// left to SparseGPT altogether where the method would take more than trialWork in all of them,
 // and see no more runs on samples than keep the multiplications of the model itself within
 // passWork, but trialRuns.
 const (
@@ -26,18 +27,20 @@ const (
 	trialRuns = 16
 )
 
-// exactCost is the number of multiplications of exact OBS in a layer.
-func (f *fitter) exactCost(l *layer) float64 {
-	r, _ := l.pattern.Unit()
-	groups, k := float64((l.rows+r-1)/r), float64(l.cols)
-	return groups * k * k * k / 6
+// cost is what a layer takes, 0 where that is not known.
+func (f *fitter) cost(w works, l *layer) float64 {
+	if w == nil {
+		return 0
+	}
+	group, _ := l.pattern.Unit()
+	return w(l.rows, l.cols, group)
 }
 
 // trialBound is exactWork for one of so many trials, or 0.
 func (f *fitter) trialBound(trials int) float64 {
 	sum := 0.0
 	for _, l := range f.layers {
-		if c := f.exactCost(l); c <= exactWork {
+		if c := f.cost(f.method().work, l); c <= exactWork {
 			sum += c
 		}
 	}
@@ -80,7 +83,9 @@ func (f *fitter) try(name string, sparsities []float64) (*trial, float64, error)
 		}
 		on, measure = side(false), side(true)
 	}
+	f.trying = true
 	t, front, err := f.build("prune, "+name, sparsities, on)
+	f.trying = false
 	if err != nil {
 		return nil, 0, err
 	}
@@ -230,7 +235,11 @@ func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error)
 	if err != nil {
 		return nil, err
 	}
-	how = append([]string{e.how}, how...)
+	refined, err := f.refine(l, from, e)
+	if err != nil {
+		return nil, err
+	}
+	how = append([]string{e.how, refined}, how...)
 	if !f.Uncorrected {
 		said, err := f.correct(l, s, g, e)
 		if err != nil {
@@ -257,36 +266,39 @@ func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error)
 	return e, nil
 }
 
-// optimal prunes by optimal brain surgery.
-func (f *fitter) optimal(l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
-	if l.stays != nil {
-		res, err := s.Solve(f.ctx, l.stays)
+// surgery returns what prunes by a solver of package obs, SparseGPT where the method's takes
+// too long.
+func surgery(m obs.Method, w works) func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
+	return func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
+		if l.stays != nil {
+			return f.solveColumns(l, s)
+		}
+		if sparsity == 0 {
+			return f.choose(l, s.W, nil, 0)
+		}
+		o := obs.Options{Pattern: l.pattern, Method: m, Keep: obs.Keep(l.pattern, l.rows, l.cols, sparsity)}
+		if f.cost(w, l) > f.exact {
+			o.Method = obs.SparseGPT
+		}
+		res, err := s.Prune(f.ctx, o)
 		if err != nil {
 			return nil, err
 		}
-		e := &edit{w: res.W}
-		if l.stays.Count() < len(l.weights) {
-			e.how = "OBS for the columns that stay"
-		}
+		e := &edit{how: strings.ToUpper(string(f.Method)) + ", " + o.Method.String()}
+		e.keep(l, res)
 		return e, nil
 	}
-	o := obs.Options{Pattern: l.pattern, Keep: obs.Keep(l.pattern, l.rows, l.cols, sparsity)}
-	if f.exactCost(l) > f.exact {
-		o.Method = obs.SparseGPT
-	}
-	if sparsity == 0 {
-		return f.choose(l, s.W, nil, 0)
-	}
-	res, err := s.Prune(f.ctx, o)
+}
+
+// solveColumns solves for what is left of a layer.
+func (f *fitter) solveColumns(l *layer, s *obs.Solver) (*edit, error) {
+	res, err := s.Solve(f.ctx, l.stays)
 	if err != nil {
 		return nil, err
 	}
-	e := &edit{w: res.W, how: "OBS, " + o.Method.String()}
-	e.Mask = res.Mask
-	e.RowMin, e.RowMax = l.cols, 0
-	for row := range l.rows {
-		n := res.Mask.RowCount(row)
-		e.RowMin, e.RowMax = min(e.RowMin, n), max(e.RowMax, n)
+	e := &edit{w: res.W}
+	if l.stays.Count() < len(l.weights) {
+		e.how = strings.ToUpper(string(f.Method)) + " for the columns that stay"
 	}
 	return e, nil
 }

@@ -24,6 +24,7 @@ import (
 type Options struct {
 	prune.GraphOptions                  // Allocate is not used
 	Method             Method           // empty is OBS with an observer, else Magnitude
+	Refine             Refinement       // of the masks that Method chose; empty is Unrefined
 	Allocate           prune.Allocation // one of Allocations; empty is Auto with an observer, else prune.PerLayer
 	AimDense           bool             // towards the dense model's outputs, from the pruned model's inputs
 	Uncorrected        bool             // keeps the outputs' means and variances as pruning leaves them
@@ -86,7 +87,13 @@ func (o *Options) Check() error {
 			o.Allocate = Auto
 		}
 	}
+	if o.Refine == "" {
+		o.Refine = Unrefined
+	}
 	if _, err := ParseMethod(string(o.Method)); err != nil {
+		return err
+	}
+	if _, err := ParseRefinement(string(o.Refine)); err != nil {
 		return err
 	}
 	if _, err := ParseAllocation(string(o.Allocate)); err != nil {
@@ -94,6 +101,9 @@ func (o *Options) Check() error {
 	}
 	if err := o.Reconstruct.Check(); err != nil {
 		return err
+	}
+	if o.refines() && o.Pattern.Kind == prune.Channel {
+		return option.Errorf("%v %s: %v %v has no masks of weights, want another", option.Refine, o.Refine, option.Pattern, o.Pattern)
 	}
 	if _, own := o.Pattern.OwnSparsity(); own && o.Allocate != prune.PerLayer && o.Allocate != Auto {
 		return option.Errorf("%v %s: %v %v sets the zeros of each layer itself, want layer or auto", option.Allocate, o.Allocate, option.Pattern, o.Pattern)
@@ -114,6 +124,8 @@ func (o *Options) Check() error {
 		return needs(option.Method, " "+o.Method)
 	case find(o.Allocate) == nil || find(o.Allocate).sees:
 		return needs(option.Allocate, " "+o.Allocate)
+	case o.refines():
+		return needs(option.Refine, " "+o.Refine)
 	case o.Reconstruct != nil:
 		return needs(option.Reconstruct, "")
 	case o.AimDense:
@@ -148,7 +160,7 @@ func (o *Options) noSurvey() error {
 // sightless reports whether nothing that is asked for depends on samples.
 func (o *Options) sightless() bool {
 	r := find(o.Allocate)
-	return o.method().sees == seesNothing && o.Uncorrected && !o.AimDense && o.Reconstruct == nil && r != nil && !r.sees
+	return o.method().sees == seesNothing && o.Uncorrected && !o.AimDense && !o.refines() && o.Reconstruct == nil && r != nil && !r.sees
 }
 
 // allocations lists the rules to build and compare.
@@ -227,8 +239,9 @@ type fitter struct {
 	layers []*layer // those of plan.Prunable
 
 	samples int     // that calibration sees
+	trying  bool    // allocations, of models that are not refined
 	best    *trial  // of those built so far to compare allocations
-	exact   float64 // layers for which exact OBS takes more multiplications are left to SparseGPT
+	exact   float64 // layers for which the method takes more multiplications are left to SparseGPT
 }
 
 // layer is a weight to prune, as it is in the dense model.

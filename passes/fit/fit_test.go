@@ -252,6 +252,49 @@ func TestWhatSeesMoreIsNearerTheDenseModel(t *testing.T) {
 	}
 }
 
+func TestEveryRefinementKeepsThePatternAndLowersWhatLayersLose(t *testing.T) {
+	t.Logf("seed %d", seed)
+	for _, pattern := range []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "block:2x2"} {
+		for _, m := range methods {
+			o := options(t, pattern, 0.5)
+			o.Method = m.Method
+			plain, was := fitted(t, o)
+			for _, refine := range Refinements() {
+				o.Refine = refine
+				g, r := fitted(t, o)
+				if refine == Unrefined {
+					if ir.Print(g) != ir.Print(plain) {
+						t.Errorf("%s %s: unrefined is not what it is by default", pattern, m.Method)
+					}
+					continue
+				}
+				if before, after := apart(t, plain), apart(t, g); m.Method == Magnitude && !(after < before) {
+					t.Errorf("%s %s %s: divergence %.4g, %.4g without", pattern, m.Method, refine, after, before)
+				}
+				for i, l := range r.Layers {
+					old := was.Layers[i]
+					if l.Zeros != old.Zeros || strings.HasPrefix(pattern, "uniform") && (l.RowMin != old.RowMin || l.RowMax != old.RowMax) {
+						t.Errorf("%s %s %s: %s has %d zeros, %d before", pattern, m.Method, refine, l.Node, l.Zeros, old.Zeros)
+					}
+					if l.Prunable && !strings.Contains(l.How, "swapped") {
+						t.Errorf("%s %s %s: %s %q", pattern, m.Method, refine, l.Node, l.How)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestLargeLayersAreNotRefined(t *testing.T) {
+	o := options(t, "uniform", 0.5)
+	o.Refine = Swaps
+	f := &fitter{ctx: context.Background(), Options: o}
+	how, err := f.refine(&layer{rows: 4096, cols: 4096, weights: make([]float32, 1)}, nil, &edit{LayerResult: prune.LayerResult{Mask: prune.NewMask(1, 1)}})
+	if err != nil || how != "too large for swaps" {
+		t.Errorf("%q, %v", how, err)
+	}
+}
+
 func TestAutoKeepsTheNearestAllocation(t *testing.T) {
 	o := options(t, "uniform", 0.6)
 	o.Allocate = Auto
@@ -278,7 +321,7 @@ func TestWorkersChangeNothing(t *testing.T) {
 	var first string
 	for _, workers := range []int{1, 3} {
 		o := options(t, "uniform", 0.5)
-		o.Allocate, o.Workers, o.AimDense, o.Reconstruct = Auto, workers, true, recon.Recipe{}
+		o.Allocate, o.Workers, o.AimDense, o.Reconstruct, o.Refine = Auto, workers, true, recon.Recipe{}, Swaps
 		g, _ := fitted(t, o)
 		if text := ir.Print(g); first == "" {
 			first = text

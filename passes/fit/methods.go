@@ -16,6 +16,7 @@ const (
 	Wanda     Method = "wanda"     // by |w| times the norm of its input
 	Taylor    Method = "taylor"    // by the change of the model's loss to first order
 	OBS       Method = "obs"       // by the loss that remains after the others made up for it
+	ALPS      Method = "alps"      // by splitting weights that fit from weights that are sparse
 )
 
 // A method chooses which weights of a layer go.
@@ -26,6 +27,9 @@ type method struct {
 	sees sight
 	// prune makes weights s.W of a layer sparse, as l.stays says where that is set.
 	prune func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error)
+	// work is about the multiplications of a layer where SparseGPT takes the place of the
+	// method beyond some number of them, nil where it never does.
+	work works
 	// rank is the saliency by which weights of different layers are compared, nil for |w|.
 	rank func(l *layer) []float32
 }
@@ -39,18 +43,34 @@ const (
 	seesSlopes        // of the outputs, by weights
 )
 
+// works is about how many multiplications a layer [rows, cols] takes of which so many rows
+// share a mask.
+type works func(rows, cols, group int) float64
+
+func exactWorks(rows, cols, group int) float64 {
+	k := float64(cols)
+	return float64((rows+group-1)/group) * k * k * k / 6
+}
+
+func alpsWorks(rows, cols, _ int) float64 {
+	const iterations, inverses = 70, 25 // on most layers
+	k := float64(cols)
+	return iterations*float64(rows)*k*k + inverses*k*k*k/2
+}
+
 // methods lists the methods.
 var methods = []method{
 	{Magnitude, "the smallest weights", seesNothing, func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
 		return f.choose(l, s.W, nil, sparsity)
-	}, nil},
+	}, nil, nil},
 	{Wanda, "those that multiply little", seesMoments, func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
 		return f.choose(l, s.W, s.Wanda(), sparsity)
-	}, powerful},
+	}, nil, powerful},
 	{Taylor, "those on which the outputs hardly depend, by gradients", seesSlopes, func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
 		return f.steep(l, s.W, sparsity)
-	}, func(l *layer) []float32 { return l.taylor(l.weights) }},
-	{OBS, "those that the others can make up for", seesMoments, (*fitter).optimal, powerful},
+	}, nil, func(l *layer) []float32 { return l.taylor(l.weights) }},
+	{OBS, "those that the others can make up for", seesMoments, surgery(obs.Exact, exactWorks), exactWorks, powerful},
+	{ALPS, "those that weights can do without which are drawn to the pattern little by little", seesMoments, surgery(obs.ALPS, alpsWorks), alpsWorks, powerful},
 }
 
 // Methods lists the methods.

@@ -22,7 +22,7 @@ const (
 const assumedSamples = 64
 
 // costs are the seconds that a layer takes in stages.
-type costs struct{ forward, gram, curve, sparse, exact float64 }
+type costs struct{ forward, gram, curve, sparse, exact, refine float64 }
 
 // Stages plans the stages of Run on g, in the order in which they begin.
 func (o Options) Stages(g *ir.Graph) []pace.Stage {
@@ -67,6 +67,7 @@ type stager struct {
 // measure finds the costs of the layers.
 func (s *stager) measure(p *prune.Plan) {
 	sum := 0.0
+	bounded := s.method().work
 	for _, i := range p.Prunable() {
 		u := p.Use(i)
 		group, _ := p.Pattern(i).Unit()
@@ -75,17 +76,25 @@ func (s *stager) measure(p *prune.Plan) {
 		rows, cols := float64(r), float64(c)
 		positions := s.samples * float64(u.Columns()) * float64(max(1, u.Reuse.AtOne()))
 		some := min(rows, max(curveRows, curveWork/(cols*cols)))
-		exact := math.Ceil(rows/float64(group)) * cols * cols * cols / 6
+		exact := math.Inf(1)
+		if bounded != nil {
+			exact = bounded(r, c, group)
+		}
 		cost := costs{
 			forward: rows * cols * positions / forwardRate, gram: cols * cols * positions / forwardRate,
 			curve:  (cols*cols*cols + (float64(len(grid))*some+rows)*cols*cols) / curveRate,
 			sparse: (2*cols*cols*cols + rows*cols*cols) / sparseRate,
 		}
-		if cost.exact = cost.sparse; s.method().Method == OBS && exact <= exactWork {
+		if cost.exact = cost.sparse; exact <= exactWork {
 			cost.exact = cost.sparse + exact/exactRate
 			sum += exact
 		}
-		for _, x := range []*float64{&cost.forward, &cost.gram, &cost.curve, &cost.sparse, &cost.exact} {
+		if w := s.refinement().work; w != nil {
+			if n := w(r, c, group); n <= refineWork {
+				cost.refine = n / exactRate
+			}
+		}
+		for _, x := range []*float64{&cost.forward, &cost.gram, &cost.curve, &cost.sparse, &cost.exact, &cost.refine} {
 			*x /= s.cores
 		}
 		s.layers = append(s.layers, cost)
@@ -154,7 +163,7 @@ func (s *stager) stages() (list []pace.Stage) {
 			trial(n)
 		}
 	}
-	each("prune", "prune", 0, func(c costs) float64 { return 2*c.forward + 2*c.gram + c.exact })
+	each("prune", "prune", 0, func(c costs) float64 { return 2*c.forward + 2*c.gram + c.exact + c.refine })
 	if s.Reconstruct != nil {
 		if r, err := s.Options.Reconstruct.Of(s.graph); err == nil {
 			list = append(list, recon.Stages(s.graph, r, int(s.samples), func(u ir.WeightUse) float64 {

@@ -11,6 +11,9 @@
 //     the smallest, update the survivors and the inverse, repeat.
 //   - SparseGPT (Frantar and Alistarh, arXiv 2301.00774) goes through the columns
 //     once, left to right, and lets only the columns to the right make up.
+//   - ALPS (Meng et al., arXiv 2406.07831) finds the mask by the alternating direction
+//     method of multipliers and the weights by conjugate gradients (Descend).
+//   - Swap exchanges units of a mask from elsewhere as long as the loss falls.
 //   - Solve finds the survivors' best weights for a mask from elsewhere, the
 //     closed form of what AdaPrune (arXiv 2102.08124) trains.
 //

@@ -286,9 +286,9 @@ func (e *eliminator) removeColumn(column int) {
 }
 
 // grow returns s with length n, its contents kept.
-func grow(s []float64, n int) []float64 {
+func grow[T any](s []T, n int) []T {
 	if n > cap(s) {
-		s = append(make([]float64, 0, max(n, 2*cap(s))), s...)
+		s = append(make([]T, 0, max(n, 2*cap(s))), s...)
 	}
 	return s[:n]
 }

@@ -119,7 +119,11 @@ const panel = 16
 // cholesky overwrites the upper triangle of a[n,n], rows ld apart, with the upper
 // factor U of a = U^T U. It reads the upper triangle alone. It reports false where a
 // pivot is not above tiny of its diagonal element.
-func cholesky(a []float64, n, ld int, tiny float64) bool {
+func cholesky(a []float64, n, ld int, tiny float64) bool { return choleskyRows(a, n, n, ld, tiny) }
+
+// choleskyRows is cholesky for rows of width elements, n or more: it writes the first n
+// rows of the factor of a matrix of that width, of which it reads no others.
+func choleskyRows(a []float64, n, width, ld int, tiny float64) bool {
 	at, coef := make([]int, n), make([]float64, n)
 	diag := make([]float64, min(n, panel))
 	for lo := 0; lo < n; lo += panel {
@@ -133,7 +137,7 @@ func cholesky(a []float64, n, ld int, tiny float64) bool {
 					at[q] = (q0+q)*ld + i
 					coef[q] = a[at[q]]
 				}
-				subRows(a[i*ld+i:i*ld+n], coef[:panel], a, at)
+				subRows(a[i*ld+i:i*ld+width], coef[:panel], a, at)
 			}
 		}
 		for i := lo; i < hi; i++ {
@@ -141,7 +145,7 @@ func cholesky(a []float64, n, ld int, tiny float64) bool {
 				at[q-lo] = q*ld + i
 				coef[q-lo] = a[q*ld+i]
 			}
-			row := a[i*ld+i : i*ld+n]
+			row := a[i*ld+i : i*ld+width]
 			subRows(row, coef[:i-lo], a, at)
 			if d := diag[i-lo]; !(row[0] > tiny*d) || math.IsInf(row[0], 0) {
 				return false

@@ -191,17 +191,13 @@ func (l *Layer) factor(ctx context.Context, workers int) (*factor, string, error
 		if err != nil {
 			return nil, "", err
 		}
-		// U is the inverse of the upper R with H = R R^T, and R read backwards is
-		// the transposed factor of H read backwards.
-		a := make([]float64, k*k)
-		for i := range k {
-			row := a[i*k : (i+1)*k]
-			for j := i; j < k; j++ {
-				row[j] = l.H[(k-1-j)*k+k-1-i]
+		if u, ok := inverseFactor(k, workers, tiny, func(i, j int) float64 {
+			h := l.H[i*k+j]
+			if i == j {
+				h += extra[i]
 			}
-			row[i] += extra[k-1-i]
-		}
-		if cholesky(a, k, k, tiny) {
+			return h
+		}); ok {
 			if dead == k {
 				notes = append(notes, "all inputs were zero: weights rank by magnitude")
 			} else if dead > 0 {
@@ -210,8 +206,7 @@ func (l *Layer) factor(ctx context.Context, workers int) (*factor, string, error
 			if !first {
 				notes = append(notes, fmt.Sprintf("the Gram matrix is singular: damped by %.2g of its diagonal", damp))
 			}
-			flip(a, k)
-			f := &factor{k: k, h: l.H, extra: extra, u: invertUpper(a, k, workers)}
+			f := &factor{k: k, h: l.H, extra: extra, u: u}
 			trace := 0.0
 			for j := range k {
 				trace += f.at(j, j)
@@ -225,6 +220,26 @@ func (l *Layer) factor(ctx context.Context, workers int) (*factor, string, error
 		}
 		damp = min(1, max(10*damp, 1e-8))
 	}
+}
+
+// inverseFactor returns the upper U with the inverse U^T U of a matrix [k,k] of which at
+// gives the elements on and above the diagonal. It reports false where a pivot is not above
+// tiny of its diagonal element.
+func inverseFactor(k, workers int, tiny float64, at func(i, j int) float64) (u []float64, ok bool) {
+	// U is the inverse of the upper R with H = R R^T, and R read backwards is the
+	// transposed factor of H read backwards.
+	a := make([]float64, k*k)
+	for i := range k {
+		row := a[i*k : (i+1)*k]
+		for j := i; j < k; j++ {
+			row[j] = at(k-1-j, k-1-i)
+		}
+	}
+	if !cholesky(a, k, k, tiny) {
+		return nil, false
+	}
+	flip(a, k)
+	return invertUpper(a, k, workers), true
 }
 
 // flip mirrors the upper triangle of a[k,k] at the other diagonal, in place.
@@ -388,6 +403,18 @@ func (m *mulScratch) times(h []float64, k int) []float64 {
 	clear(m.y)
 	subRows(m.y, m.coef, h, m.at)
 	return m.y
+}
+
+// nonzerosOf returns what a mask keeps of the weights that are not zero.
+func (s *Solver) nonzerosOf(mask *prune.Mask) *prune.Mask {
+	m := s.nonzeros()
+	for i := range s.Rows {
+		words, other := m.Row(i), mask.Row(i)
+		for j := range words {
+			words[j] &= other[j]
+		}
+	}
+	return m
 }
 
 // nonzeros returns the mask of the weights that are not zero.

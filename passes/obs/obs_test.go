@@ -187,6 +187,8 @@ func checkLeastSquares(t *testing.T, s *Solver, r *Result) {
 var allPatterns = []string{"uniform", "unstructured", "2:4", "1:4", "4:8", "3:5",
 	"block:2x2", "block:4x1", "block:1x4", "block:3x5", "uniform-block:2x2", "uniform-block:4x1", "uniform-block:1x4"}
 
+var allMethods = []Method{Exact, SparseGPT, ALPS}
+
 var shapes = [][2]int{{1, 1}, {1, 17}, {9, 1}, {5, 8}, {7, 18}, {6, 24}}
 
 // eachCase runs a test for every pattern, shape and two sparsities.
@@ -349,7 +351,7 @@ func (e *eliminator) zeroIn(g, unit int) bool {
 // TestMasks checks, for both methods and weights of which some came as zero, that
 // masks are legal and meet the target, and that weights are zero outside of them.
 func TestMasks(t *testing.T) {
-	for _, method := range []Method{Exact, SparseGPT} {
+	for _, method := range allMethods {
 		t.Run(method.String(), func(t *testing.T) {
 			eachCase(t, allPatterns, func(t *testing.T, rng *rand.Rand, p prune.Pattern, rows, cols, keep int) {
 				l := randomLayer(rng, rows, cols)
@@ -711,11 +713,16 @@ func TestWorkers(t *testing.T) {
 		}
 		for _, text := range allPatterns {
 			p := parse(t, text)
-			for _, method := range []Method{Exact, SparseGPT} {
+			for _, method := range allMethods {
 				r := mustPrune(t, s, Options{Pattern: p, Method: method, Keep: Keep(p, l.Rows, l.Cols, 0.5)})
 				put(r.W)
 				put(r.Loss)
 			}
+			r, _, err := s.Swap(bg, p, randomMask(t, rand.New(rand.NewPCG(7, 1)), p, l.Rows, l.Cols, ownSparsity(p, 0.5)), 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(r.W)
 		}
 		aimed, err := s.Aim(bg, dx)
 		if err != nil {
@@ -759,7 +766,7 @@ func TestFallbacks(t *testing.T) {
 			if !strings.Contains(s.Note, test.note) || test.note == "" && s.Note != "" {
 				t.Errorf("note %q, want %q", s.Note, test.note)
 			}
-			for _, method := range []Method{Exact, SparseGPT} {
+			for _, method := range allMethods {
 				for _, text := range allPatterns {
 					p := parse(t, text)
 					keep := Keep(p, rows, k, 0.5)
@@ -770,6 +777,15 @@ func TestFallbacks(t *testing.T) {
 							t.Fatalf("%s %s: weight %d is %v", method, p, i, w)
 						}
 					}
+					swapped, _, err := s.Swap(bg, p, r.Mask, 3)
+					if err != nil {
+						t.Fatal(err)
+					}
+					checkMask(t, s, p, keep, swapped.Mask)
+					if was, now := damps(t, s, r.W), damps(t, s, swapped.W); now > was*(1+1e-6) {
+						t.Fatalf("%s %s: loss %v, after exchanges %v", method, p, was, now)
+					}
+					checkLeastSquares(t, s, swapped)
 					if method == Exact {
 						checkLeastSquares(t, s, r)
 					}
@@ -861,7 +877,7 @@ func TestErrors(t *testing.T) {
 	done, cancel := context.WithCancel(bg)
 	cancel()
 	for _, text := range []string{"uniform", "unstructured", "2:4", "block:2x2"} {
-		for _, method := range []Method{Exact, SparseGPT} {
+		for _, method := range allMethods {
 			if _, err := s.Prune(done, Options{Pattern: parse(t, text), Method: method, Keep: 1}); !errors.Is(err, context.Canceled) {
 				t.Errorf("%s %s: error %v after the end of the context", method, text, err)
 			}

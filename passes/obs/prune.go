@@ -18,9 +18,13 @@ const (
 	Exact Method = iota
 	// SparseGPT goes through the columns once. It costs K^2/2 a row.
 	SparseGPT
+	// ALPS finds the mask by the alternating direction method of multipliers and the
+	// survivors' weights by conjugate gradients. An iteration costs K^2 a row, and every
+	// third K^3/2 besides.
+	ALPS
 )
 
-var methodNames = [...]string{Exact: "exact", SparseGPT: "sparsegpt"}
+var methodNames = [...]string{Exact: "exact", SparseGPT: "sparsegpt", ALPS: "alps"}
 
 func (m Method) String() string {
 	if int(m) < len(methodNames) {
@@ -81,8 +85,10 @@ func (s *Solver) Prune(ctx context.Context, o Options) (*Result, error) {
 	switch {
 	case o.Method == SparseGPT:
 		r, err = s.sparseGPT(ctx, o)
+	case o.Method == ALPS:
+		r, err = s.alps(ctx, o)
 	case o.Method != Exact:
-		return nil, s.errorf("method %s, want exact or sparsegpt", o.Method)
+		return nil, s.errorf("method %s, want exact, sparsegpt or alps", o.Method)
 	case o.Pattern.Kind == prune.Unstructured || o.Pattern.Kind == prune.Block:
 		sweep, err := s.Sweep(ctx, o.Pattern)
 		if err != nil {

@@ -17,14 +17,10 @@ func (s *Solver) Solve(ctx context.Context, mask *prune.Mask) (*Result, error) {
 		return nil, s.errorf("mask %dx%d for a %dx%d matrix", mask.Rows, mask.Cols, s.Rows, s.Cols)
 	}
 	r := s.result()
-	r.Mask = s.nonzeros()
+	r.Mask = s.nonzerosOf(mask)
 	rows := make([]int, s.Rows)
 	for i := range rows {
 		rows[i] = i
-		words, other := r.Mask.Row(i), mask.Row(i)
-		for j := range words {
-			words[j] &= other[j]
-		}
 	}
 	if err := s.solveRows(ctx, r.Mask, rows, r.W); err != nil {
 		return nil, err

@@ -59,10 +59,10 @@ func TestUnitsThatGoHaveTheSmallestScores(t *testing.T) {
 	const seed = 3
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	var w settler
+	var w ranker
 	for range 3000 {
 		n := 1 + rng.IntN(60)
-		g := &sparseGPT{units: units{r: 1, c: 1, groups: 1, each: n}, edges: []float64{rng.Float64() * float64(rng.IntN(9))}}
+		g := &picker{units: units{r: 1, c: 1, groups: 1, each: n}, edges: []float64{rng.Float64() * float64(rng.IntN(9))}}
 		values := 1 + rng.IntN(2*n) // few: many are equal
 		for range n {
 			s := float64(rng.IntN(values)) / 2
