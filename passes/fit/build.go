@@ -28,8 +28,17 @@ const (
 
 // exactCost is the number of multiplications of exact OBS in a layer.
 func (f *fitter) exactCost(l *layer) float64 {
-	r, _ := f.Pattern.Unit()
-	groups, k := float64((l.rows+r-1)/r), float64(l.cols)
+	return exactCost(f.Pattern, l.rows, l.cols)
+}
+
+// exactCost is that of a layer [rows, cols]: of each group of rows that share a mask, and where there is N:M within blocks of each
+// row besides.
+func exactCost(p prune.Pattern, rows, cols int) float64 {
+	r, _ := p.Unit()
+	groups, k := float64((rows+r-1)/r), float64(cols)
+	if _, ok := p.Within(); ok {
+		groups += float64(rows)
+	}
 	return groups * k * k * k / 6
 }
 

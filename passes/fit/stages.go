@@ -1,7 +1,6 @@
 package fit
 
 import (
-	"math"
 	"runtime"
 
 	"spc/internal/pace"
@@ -66,7 +65,6 @@ type stager struct {
 
 // measure finds the costs of the layers.
 func (s *stager) measure(p *prune.Plan) {
-	group, _ := s.Pattern.Unit()
 	sum := 0.0
 	for _, i := range p.Prunable() {
 		u := p.Use(i)
@@ -75,7 +73,7 @@ func (s *stager) measure(p *prune.Plan) {
 		rows, cols := float64(r), float64(c)
 		positions := s.samples * float64(u.Columns()) * float64(max(1, u.Reuse.AtOne()))
 		some := min(rows, max(curveRows, curveWork/(cols*cols)))
-		exact := math.Ceil(rows/float64(group)) * cols * cols * cols / 6
+		exact := exactCost(s.Pattern, r, c)
 		cost := costs{
 			forward: rows * cols * positions / forwardRate, gram: cols * cols * positions / forwardRate,
 			curve:  (cols*cols*cols + (float64(len(grid))*some+rows)*cols*cols) / curveRate,
