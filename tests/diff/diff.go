@@ -121,6 +121,9 @@ func (c *Case) draw(g *Gen) {
 	r := g.r
 	threads := func() int { return 1 + r.IntN(3) }
 	c.Variants = []Variant{{Name: "dense", Threads: threads(), Memory: r.IntN(2) == 0}}
+	if g.long {
+		c.Variants = append(c.Variants, Variant{Name: "format hyb", Format: "hyb", Threads: threads(), Memory: r.IntN(3) > 0})
+	}
 	for len(c.Variants) < 3 {
 		var v Variant
 		switch k := r.IntN(12); {
