@@ -21,6 +21,9 @@ type Rest struct{ Values, Rows int }
 // 1 cache.
 const farther = 0.6
 
+// alone is that which rows that are taken by themselves reach of rows that kernels take together, with single columns.
+const alone = 0.15
+
 // SumCost is that of a product of floats of n columns with the sum of vectors of l.Rows rows and a rest, of which l counts the
 // values and bytes together, if that suits w: what both parts take by themselves, and what a product takes beside them once.
 func SumCost(p *machine.Profile, format string, w *choose.Matrix, n int, l backend.Layout, rest Rest) (choose.Cost, bool) {
@@ -37,7 +40,10 @@ func SumCost(p *machine.Profile, format string, w *choose.Matrix, n int, l backe
 	spent := 2 * columns * float64(vectors) / r.Efficiency(float64(vectors)/float64(blocks*l.Rows), w.Dim(1), n)
 	if rest.Rows > 0 {
 		e := single.Efficiency(float64(rest.Values)/float64(rest.Rows), w.Dim(1), n)
-		if panels && l.Rows >= placedHeight {
+		switch {
+		case !panels:
+			e *= alone
+		case l.Rows >= placedHeight:
 			e *= farther
 		}
 		spent += 2 * columns * float64(rest.Values) / e
@@ -97,12 +103,14 @@ func newSum[I ukernel.Index](format string, vectors, rest *Blocks, kern *ukernel
 			s.long, ptr = append(s.long, row), append(ptr, end)
 		}
 	}
-	if s.few, err = ukernel.NewSparse(kern, 1, len(s.long), rest.K, ptr, column, rest.Values); err != nil {
+	few, err := ukernel.NewSparse(kern, 1, len(s.long), rest.K, ptr, column, rest.Values)
+	if err != nil {
 		return nil, err
 	}
-	if !s.few.Lanes() {
+	if !few.Lanes() {
 		s.single = min(s.single, machine.GatheredColumns)
 	}
+	s.few = few.Alone()
 	s.rest = all.Addend(kern, w.Bounds(), inPanels(w.Bounds()))
 	if vectors.Values.Half() {
 		s.wide = sync.OnceValue(func() backend.FloatKernel {
@@ -176,8 +184,7 @@ func (s *sum[I]) Placed(bounds, at []int) backend.FloatKernel {
 	})
 }
 
-// someRows is the number of rows of the rest that are multiplied before they are added, a multiple of the rows that kernels
-// take together.
+// someRows is the number of rows of the rest that are multiplied before they are added.
 const someRows = 64
 
 // someSums lends their products.
@@ -195,12 +202,11 @@ func (s *sum[I]) Vec(y, x []float32, r0, r1 int) {
 	}
 	sums := someSums.Get()
 	defer someSums.Put(sums)
-	// Rows are taken together from the same ones on, whatever rows are asked for: so are they summed up alike.
-	for from := first / someRows * someRows; from < end; from += someRows {
+	for from := first; from < end; from += someRows {
 		to := min(from+someRows, end)
 		more(from, to, x, sums[:])
-		for i := max(from, first); i < to; i++ {
-			y[s.long[i]-r0] += sums[i-from]
+		for i, row := range s.long[from:to] {
+			y[row-r0] += sums[i]
 		}
 	}
 }

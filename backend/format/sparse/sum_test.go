@@ -116,7 +116,7 @@ func TestSingleColumnsSumAlikeInAnyRange(t *testing.T) {
 
 func TestElementsInBothListsAreRefused(t *testing.T) {
 	_, vectors, rest := parts(t, 20, 90, 4)
-	rest.Column[0] = vectors.Column[vectors.Ptr[3/4]] // row 3 is the first that has a rest
+	rest.Column[0] = vectors.Column[vectors.Ptr[0]] // row 3 is the first that has a rest, of the first block row
 	if err := CheckSum(vectors, rest); err == nil || err.Error() != "row 3: column 0 is in a vector and in the rest" {
 		t.Errorf("%v", err)
 	}

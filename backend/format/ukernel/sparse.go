@@ -129,6 +129,13 @@ func (a *Sparse[I]) Addend(kern *Kernels, bounds, at []int) *Sparse[I] {
 	return added.Placed(kern, bounds, at)
 }
 
+// Alone returns a for products with vectors in which no row waits for others: few rows of any length, from any one on.
+func (a *Sparse[I]) Alone() *Sparse[I] {
+	alone := *a
+	alone.lanes = nil
+	return &alone
+}
+
 // MaxPlace bounds the elements at which the columns of a panel begin.
 const MaxPlace = 1 << 14
 
