@@ -27,6 +27,11 @@ var storedSeeds = []string{
   %y: f32[1,2,4,4] = Conv "c" (%x, %w)
   return %y
 }`,
+	`graph "g"(%x: f32[n,3]) {
+  %w: f32[3,2] = stored "hyb"("2x1+1") [1, 0] 1, 2 x 3 {columns = u16[3] {1, 0, 2}, rows = u32[3] {0, 2, 2}, values = f32[4] {1.0, 2.0, 3.0, 4.0}}
+  %y: f32[n,2] = MatMul "fc" (%x, %w)
+  return %y
+}`,
 	`graph "g"(%x: f32[2,4], %c: bool[]) {
   %w: f32[4,2] = stored "nm"("2:4") [1, 0] 1, 2 x 4 {values = f32[2,2] {1.0, 2.0, 3.0, 4.0}, positions = u8[2,1] {4, 14}}
   %h: f32[2,2] = MatMul "fc" (%x, %w)

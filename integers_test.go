@@ -25,6 +25,7 @@ func TestIntegersInEveryFormatRun(t *testing.T) {
 	for _, c := range [][2]string{
 		{`"ell"("1x1") [1, 0] 1, 2 x 4`, "columns = u16[2,2] {0, 1, 0, 2}, values = i8[2,2,1] {0, 1, 5, -3}"},
 		{`"csr"("") [1, 0] 1, 2 x 4`, "rows = u32[3] {0, 1, 3}, columns = u16[3] {1, 0, 2}, values = i8[3] {1, 5, -3}"},
+		{`"hyb"("2x1+1") [1, 0] 1, 2 x 4`, "columns = u16[3] {0, 1, 2}, rows = u32[3] {0, 1, 2}, values = i8[4] {0, 5, 1, -3}"},
 		{`"dense"("") [1, 0] 1, 2 x 4`, "values = i8[2,4] {0, 1, 0, 0, 5, 0, -3, 0}"},
 		{`"nm"("2:4") [1, 0] 1, 2 x 4`, "values = i8[2,2] {0, 1, 5, -3}, positions = u8[2,1] {4, 8}"},
 		{`"nm"("1:2") [1, 0] 1, 2 x 4`, "values = i8[2,2] {1, 0, 5, -3}, positions = u8[2,1] {1, 0}"},

@@ -127,7 +127,7 @@ type DebugOptions struct {
 	DumpDir   string   // a folder for the graph after every pass and, where the inputs' shapes are known, every step of the CPU's lowering
 }
 
-// Pattern says where zeros may lie: its Kind, with N and M of NM, or R and C of Block and UniformBlock. The zero Pattern is
+// Pattern says where zeros may lie: its Kind, with N and M of NM, or R and C of Block and UniformBlock, and N and M within these. The zero Pattern is
 // uniform.
 type Pattern = prune.Pattern
 
@@ -141,7 +141,7 @@ const (
 	Channel      = prune.Channel      // whole output channels, which are removed
 )
 
-// ParsePattern reads uniform, unstructured, N:M, block:RxC, uniform-block:RxC or channel.
+// ParsePattern reads uniform, unstructured, N:M, block:RxC, uniform-block:RxC, either of these with +N:M, or channel.
 func ParsePattern(s string) (Pattern, error) { return prune.ParsePattern(s) }
 
 // LayerSparsity is the sparsity of layers that a glob of nodes or weights names.
@@ -494,6 +494,9 @@ func (o *PruneOptions) pass() (fit.Options, error) {
 		}
 		if own, ok := o.Pattern.OwnSparsity(); ok && l.Pattern == nil && prune.CheckSparsity(o.Pattern, l.Sparsity) != nil {
 			return f, option.Errorf("%v %s=%v: %v %v sets its own, %.4g", option.Layers, l.Glob, l.Sparsity, option.Pattern, o.Pattern, own)
+		}
+		if least := o.Pattern.LeastSparsity(); l.Pattern == nil && l.Sparsity != 0 && prune.CheckSparsity(o.Pattern, l.Sparsity) != nil {
+			return f, option.Errorf("%v %s=%v: %v %v has %.4g zeros within blocks, want 0 or at least that", option.Layers, l.Glob, l.Sparsity, option.Pattern, o.Pattern, least)
 		}
 		f.Targets = append(f.Targets, prune.LayerTarget{Glob: g, Sparsity: l.Sparsity, Pattern: l.Pattern})
 	}

@@ -70,6 +70,8 @@ func TestOptionsThatContradictAreErrors(t *testing.T) {
 		"Calibration.Threads 4097: want from 0 to 4096":                            {Calibration: spc.Calibration{Threads: 4097}},
 		"Calibration.Cache c needs Calibration.Identity":                           {Prune: spc.PruneOptions{Sparsity: 0.5}, Calibration: spc.Calibration{Inputs: samples(2, nil), Cache: "c"}},
 		"Calibration.Inputs: no sequence of samples":                               {Prune: spc.PruneOptions{Sparsity: 0.5}, Calibration: spc.Calibration{Inputs: func(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] { return nil }}},
+		"Prune.Layers *=0.3: Prune.Pattern block:4x4+2:4 has 0.5 zeros":            {Prune: spc.PruneOptions{Pattern: spc.Pattern{Kind: spc.Block, R: 4, C: 4, N: 2, M: 4}, Sparsity: 0.8, Layers: []spc.LayerSparsity{{Glob: "*", Sparsity: 0.3}}}},
+		"Prune.Sparsity 0.3: Prune.Pattern block:4x4+2:4 has 0.5 zeros":            {Prune: spc.PruneOptions{Pattern: spc.Pattern{Kind: spc.Block, R: 4, C: 4, N: 2, M: 4}, Sparsity: 0.3}},
 		"Prune.Layers *=0.9: Prune.Pattern 2:4 sets its own, 0.5":                  {Prune: spc.PruneOptions{Pattern: spc.Pattern{Kind: spc.NM, N: 2, M: 4}, Layers: []spc.LayerSparsity{{Glob: "*", Sparsity: 0.9}}}},
 		`Prune.Keep "a\nb": no layer or weight has a name like this`:               {Prune: spc.PruneOptions{Sparsity: 0.5, Keep: []string{"a\nb"}}},
 		`Prune.Keep: glob "[": `:                                                   {Prune: spc.PruneOptions{Keep: []string{"["}}},

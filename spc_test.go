@@ -126,7 +126,7 @@ func relL2(t *testing.T, got, want map[string]*tensor.Tensor) float64 {
 // Every pattern and every format computes, on the CPU, from an .spx file, what
 // the interpreter computes from the pruned weights.
 func TestCompiledAgreesWithInterpreter(t *testing.T) {
-	patterns := []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "block:2x2", "channel"}
+	patterns := []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "block:2x2", "block:2x2+1:2", "channel"}
 	formats := append([]spc.Format{""}, spc.Formats()...)
 	for i, a := range archs.Tiny {
 		for j, pattern := range patterns {

@@ -329,3 +329,60 @@ func BenchmarkLoad(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkLongRows compares the formats on weights of which a few rows are not sparse: by columns, the time of each in its form
+// that is predicted to be the fastest, and what is predicted of that.
+func BenchmarkLongRows(b *testing.B) {
+	for _, pattern := range []string{"unstructured", "uniform", "uniform-block:4x1", "uniform-block:8x1", "uniform-block:16x1", "block:4x1"} {
+		for _, shape := range [][2]int{{512, 512}, {1024, 1024}} {
+			for _, share := range []float64{0.01, 0.03} {
+				b.Run(fmt.Sprintf("%s/%dx%d/%v", pattern, shape[0], shape[1], share), func(b *testing.B) {
+					w := pruned(b, shape[0], shape[1], pattern, 0.9)
+					rng := rand.New(rand.NewPCG(3, 4))
+					for _, row := range rng.Perm(shape[0])[:int(share*float64(shape[0]))] {
+						for i := range shape[1] {
+							w.F32s()[row*shape[1]+i] = rng.Float32() + 0.1
+						}
+					}
+					for _, n := range []int{1, 49, 196, 1024} {
+						compareFormats(b, w, n)
+					}
+				})
+			}
+		}
+	}
+}
+
+func compareFormats(b *testing.B, w *tensor.Tensor, n int) {
+	b.Helper()
+	var names []string
+	var predicted []float64
+	var runs []func()
+	matrix := choose.NewMatrix(w, "")
+	for _, f := range single {
+		config, least := "", math.Inf(1)
+		for _, c := range f.Costs(machine.Default, matrix, n) {
+			if s := seconds(matrix, f.Name(), c.Config, n); s < least {
+				config, least = c.Config, s
+			}
+		}
+		if math.IsInf(least, 1) {
+			continue
+		}
+		_, k := stored(b, w, f.Name(), config)
+		if s, ok := k.(backend.Sizer); ok {
+			k = s.Sized(n)
+		}
+		names, predicted = append(names, f.Name()+" "+config), append(predicted, least)
+		if n <= k.VecColumns() {
+			runs = append(runs, product(k, w, 1))
+		} else {
+			runs = append(runs, columns(k, n, [2]int{w.Dim(0), w.Dim(1)}))
+		}
+	}
+	line := fmt.Sprintf("N = %d", n)
+	for i, t := range fastest(20, runs...) {
+		line += fmt.Sprintf("  %s %.3g us, predicted %.3g", names[i], float64(t)/1e3, 1e6*predicted[i])
+	}
+	b.Log(line)
+}

@@ -15,6 +15,7 @@ import (
 	"spc/backend/format/csr"
 	"spc/backend/format/dense"
 	"spc/backend/format/ell"
+	"spc/backend/format/hyb"
 	"spc/backend/format/i8"
 	"spc/backend/format/nm"
 	"spc/backend/format/pair"
@@ -34,6 +35,7 @@ var single = []*backend.Format{
 	sparse.New(nm.Scheme{}, i8.NM),
 	sparse.New(block.Scheme{}, i8.Block),
 	sparse.New(csr.Scheme{}),
+	hyb.New(),
 }
 
 // Table lists the formats: those of one form, and two forms of these.

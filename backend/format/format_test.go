@@ -75,6 +75,32 @@ func TestPatternsFindTheirFormats(t *testing.T) {
 	}
 }
 
+// Of what is sparse but for a few rows hyb stores single elements for few columns, where rows of csr wait for the long ones, and
+// blocks for any number; for many columns csr has code for single elements.
+func TestFewLongRowsFindTheirFormat(t *testing.T) {
+	for _, c := range []struct {
+		pattern string
+		n       int
+		want    string
+	}{
+		{"uniform", 1, "hyb:1x1+51"}, {"uniform", 196, "csr:"},
+		{"uniform-block:16x1", 1, "hyb:16x1+51"}, {"uniform-block:4x1", 49, "hyb:4x1+51"}, {"uniform-block:8x1", 196, "hyb:8x1+51"},
+	} {
+		w := pruned(t, 512, 512, c.pattern, 0.9)
+		if got := chosen(t, w, c.pattern, c.n); strings.HasPrefix(got, "hyb") {
+			t.Errorf("%s without long rows, N = %d: %s", c.pattern, c.n, got)
+		}
+		for row := 50; row < 512; row += 100 {
+			for i := range 512 {
+				w.F32s()[row*512+i] = 1
+			}
+		}
+		if got := chosen(t, w, "", c.n); got != c.want {
+			t.Errorf("%s with long rows, N = %d: %s, want %s", c.pattern, c.n, got, c.want)
+		}
+	}
+}
+
 // What takes no work has an efficiency all the same, by which it is divided.
 func TestWeightsOfZerosHaveCosts(t *testing.T) {
 	for _, f := range Table {
@@ -158,7 +184,7 @@ func TestRowsHaveKernelsOfTheirTypes(t *testing.T) {
 			w.F32s()[i] = float32(i%100 - 50)
 		}
 	}
-	config := map[string]string{"ell": "1x1", "nm": "2:4", "block": "1x4"}
+	config := map[string]string{"ell": "1x1", "nm": "2:4", "block": "1x4", "hyb": "1x1+3"}
 	for _, f := range Table {
 		types := map[tensor.DType]bool{}
 		for _, row := range f.Kernels {

@@ -20,6 +20,7 @@ type Matrix struct {
 	stride int      // words of a row in bits
 	bits   []uint64 // bit k%64 of word k/64 of a row is set where the element is not zero
 	tally  map[[2]int]Tally
+	known  map[any]any
 }
 
 // Tally counts the blocks of a matrix that are not all zero.
@@ -32,7 +33,7 @@ type Tally struct {
 // recognised one. Zeros of either sign are zeros.
 func NewMatrix(w *tensor.Tensor, pattern string) *Matrix {
 	rows, cols := w.Dim(0), w.Dim(1)
-	m := &Matrix{Tensor: w, RowMin: cols, Pattern: pattern, Type: tensor.F32, stride: (cols + 63) / 64, tally: map[[2]int]Tally{}}
+	m := &Matrix{Tensor: w, RowMin: cols, Pattern: pattern, Type: tensor.F32, stride: (cols + 63) / 64, tally: map[[2]int]Tally{}, known: map[any]any{}}
 	m.bits = make([]uint64, rows*m.stride)
 	data := w.F32s()
 	for r := range rows {
@@ -62,6 +63,16 @@ func (m *Matrix) Density() float64 {
 		return 0
 	}
 	return float64(m.Nonzeros) / float64(m.Len())
+}
+
+// Once returns what find returned when it was first asked for under a key, whose type is the caller's own.
+func Once[K comparable, T any](m *Matrix, key K, find func() T) T {
+	if v, ok := m.known[key]; ok {
+		return v.(T)
+	}
+	v := find()
+	m.known[key] = v
+	return v
 }
 
 // Blocks counts the blocks of r rows and c columns that are not all zero, those

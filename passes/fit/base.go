@@ -161,7 +161,8 @@ func (f *fitter) solutions(l *layer, s *obs.Solver, choices []Choice) ([]*obs.Re
 		}
 		l := *l
 		l.pattern = c.Pattern
-		if (c.Pattern.Kind != prune.Uniform && c.Pattern.Kind != prune.UniformBlock) || f.cost(exactWorks, &l) > baseWork {
+		_, within := c.Pattern.Within()
+		if within || c.Pattern.Kind != prune.Uniform && c.Pattern.Kind != prune.UniformBlock || f.cost(exactWorks, &l) > baseWork {
 			var err error
 			if out[i], err = s.Prune(f.ctx, obs.Options{Pattern: c.Pattern, Method: obs.SparseGPT, Keep: obs.Keep(c.Pattern, l.rows, l.cols, c.Sparsity)}); err != nil {
 				return nil, err

@@ -32,8 +32,7 @@ func (f *fitter) cost(w works, l *layer) float64 {
 	if w == nil {
 		return 0
 	}
-	group, _ := l.pattern.Unit()
-	return w(l.rows, l.cols, group)
+	return w(l.pattern, l.rows, l.cols)
 }
 
 // trialBound is exactWork for one of so many trials, or 0.

@@ -183,13 +183,19 @@ func (f *fitter) curve(l *layer, g *calib.Gram) error {
 	}
 	last := point{}
 	l.sweep = []point{last}
-	for _, sparsity := range grid {
+	// A layer that is pruned has at least what the pattern drops within blocks.
+	least := f.Pattern.LeastSparsity()
+	sparsities := slices.DeleteFunc(slices.Clone(grid), func(s float64) bool { return s < least+fine/2 })
+	if least > 0 {
+		sparsities = append([]float64{least}, sparsities...)
+	}
+	for _, sparsity := range sparsities {
 		loss, _, err := at(some, sparsity)
 		if err != nil {
 			return err
 		}
 		next := point{sparsity, max(loss, last.cost)}
-		for x := last.sparsity + fine; x < sparsity-fine/2; x += fine {
+		for x := max(last.sparsity+fine, least); x < sparsity-fine/2; x += fine {
 			share := (x - last.sparsity) / (sparsity - last.sparsity)
 			l.sweep = append(l.sweep, point{x, last.cost + share*(next.cost-last.cost)})
 		}

@@ -121,6 +121,36 @@ func TestHighSparsitiesAreReachedByCurves(t *testing.T) {
 	}
 }
 
+// Layers that are pruned have at least the zeros that N:M leaves within blocks, whatever spreads them, and others none: curves
+// have no points between.
+func TestLayersHaveNoFewerZerosThanBlocksHaveWithin(t *testing.T) {
+	for _, pattern := range []string{"block:2x4+2:4", "uniform-block:2x4+2:4"} {
+		for _, a := range []prune.Allocation{prune.PerLayer, prune.Global, Normalised, Curves, Joint} {
+			o := options(t, pattern, 0.7)
+			o.Allocate = a
+			g := model(t)
+			f := opened(t, g, o)
+			for _, l := range f.layers {
+				if len(l.sweep) < 2 || l.sweep[0] != (point{}) || l.sweep[1].sparsity != 0.5 {
+					t.Errorf("%s: the curve of %s begins with %v", pattern, l.Node.Name, l.sweep[:min(2, len(l.sweep))])
+				}
+			}
+			s, err := find(a).allocate(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for k, l := range f.layers {
+				if tail := 1.0 / float64(l.cols); s[k] != 0 && s[k] < 0.5-tail {
+					t.Errorf("%s by %s: %s is to have %.3f zeros", pattern, a, l.Node.Name, s[k])
+				}
+			}
+			if _, r := fitted(t, o); math.Abs(r.Prunable.Sparsity()-0.7) > 0.03 {
+				t.Errorf("%s by %s: %.3f zeros, want 0.7", pattern, a, r.Prunable.Sparsity())
+			}
+		}
+	}
+}
+
 func TestAllocationsThatFallShortAreTheLastChoice(t *testing.T) {
 	o := options(t, "unstructured", 0.997) // beyond the grid
 	o.Allocate = Auto

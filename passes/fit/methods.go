@@ -5,6 +5,7 @@ import (
 
 	"spc/ir/option"
 	"spc/passes/obs"
+	"spc/passes/prune"
 )
 
 // Method is how the weights that go are chosen.
@@ -43,16 +44,20 @@ const (
 	seesSlopes        // of the outputs, by weights
 )
 
-// works is about how many multiplications a layer [rows, cols] takes of which so many rows
-// share a mask.
-type works func(rows, cols, group int) float64
+// works is about how many multiplications a layer [rows, cols] takes with a pattern.
+type works func(p prune.Pattern, rows, cols int) float64
 
-func exactWorks(rows, cols, group int) float64 {
-	k := float64(cols)
-	return float64((rows+group-1)/group) * k * k * k / 6
+// exactWorks is that of exact OBS: of each group of rows that share a mask, and where there is N:M within blocks of each row besides.
+func exactWorks(p prune.Pattern, rows, cols int) float64 {
+	r, _ := p.Unit()
+	groups, k := float64((rows+r-1)/r), float64(cols)
+	if _, ok := p.Within(); ok {
+		groups += float64(rows)
+	}
+	return groups * k * k * k / 6
 }
 
-func alpsWorks(rows, cols, _ int) float64 {
+func alpsWorks(_ prune.Pattern, rows, cols int) float64 {
 	const iterations, inverses = 70, 25 // on most layers
 	k := float64(cols)
 	return iterations*float64(rows)*k*k + inverses*k*k*k/2

@@ -84,10 +84,13 @@ func (f *fitter) refine(l *layer, s *obs.Solver, e *edit) (how string, err error
 // swapSweeps is how many times as many exchanges as units stay a group of rows makes at most.
 const swapSweeps = 2
 
-func swapWorks(rows, cols, group int) float64 { return 2 * exactWorks(rows, cols, group) }
+func swapWorks(p prune.Pattern, rows, cols int) float64 { return 2 * exactWorks(p, rows, cols) }
 
 // swap exchanges units of the mask.
 func (f *fitter) swap(l *layer, s *obs.Solver, e *edit) (string, error) {
+	if _, ok := l.pattern.Within(); ok {
+		return "no swaps of N:M within blocks", nil
+	}
 	r, n, err := s.Swap(f.ctx, l.pattern, e.Mask, swapSweeps)
 	if err != nil {
 		return "", err

@@ -70,7 +70,6 @@ func (s *stager) measure(p *prune.Plan) {
 	bounded := s.method().work
 	for _, i := range p.Prunable() {
 		u := p.Use(i)
-		group, _ := p.Pattern(i).Unit()
 		shape, _ := u.Value.Type.Shape()
 		r, c := u.View.Dims(shape)
 		rows, cols := float64(r), float64(c)
@@ -78,7 +77,7 @@ func (s *stager) measure(p *prune.Plan) {
 		some := min(rows, max(curveRows, curveWork/(cols*cols)))
 		exact := math.Inf(1)
 		if bounded != nil {
-			exact = bounded(r, c, group)
+			exact = bounded(p.Pattern(i), r, c)
 		}
 		cost := costs{
 			forward: rows * cols * positions / forwardRate, gram: cols * cols * positions / forwardRate,
@@ -90,7 +89,7 @@ func (s *stager) measure(p *prune.Plan) {
 			sum += exact
 		}
 		if w := s.refinement().work; w != nil {
-			if n := w(r, c, group); n <= refineWork {
+			if n := w(p.Pattern(i), r, c); n <= refineWork {
 				cost.refine = n / exactRate
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -188,6 +189,9 @@ var allPatterns = []string{"uniform", "unstructured", "2:4", "1:4", "4:8", "3:5"
 	"block:2x2", "block:4x1", "block:1x4", "block:3x5", "uniform-block:2x2", "uniform-block:4x1", "uniform-block:1x4"}
 
 var allMethods = []Method{Exact, SparseGPT, ALPS}
+
+// withinPatterns are blocks with N:M in them.
+var withinPatterns = []string{"block:2x4+2:4", "block:1x8+1:4", "block:4x2+1:2", "block:3x6+2:3", "uniform-block:2x4+2:4", "uniform-block:1x8+3:8"}
 
 var shapes = [][2]int{{1, 1}, {1, 17}, {9, 1}, {5, 8}, {7, 18}, {6, 24}}
 
@@ -451,15 +455,96 @@ func checkMask(t *testing.T, s *Solver, p prune.Pattern, keep int, m *prune.Mask
 	}
 }
 
+// TestWithinBlocks requires of N:M within blocks, for both methods, the blocks that are chosen without it, N of each M there, and of
+// exact OBS the best weights on that mask.
+func TestWithinBlocks(t *testing.T) {
+	for _, method := range []Method{Exact, SparseGPT} {
+		eachCase(t, withinPatterns, func(t *testing.T, rng *rand.Rand, p prune.Pattern, rows, cols, _ int) {
+			l := randomLayer(rng, rows, cols)
+			if rng.IntN(2) == 0 {
+				dropZeros(rng, l.W)
+			}
+			s := solver(t, l)
+			keep := Keep(p, rows, cols, 0.8)
+			blocks := mustPrune(t, s, Options{Pattern: p.Blocks(), Method: method, Keep: keep})
+			got := mustPrune(t, s, Options{Pattern: p, Method: method, Keep: keep})
+			inner, _ := p.Within()
+			for r := range rows {
+				for lo := 0; lo < cols; lo += p.M {
+					had, n := 0, 0
+					for c := lo; c < min(lo+p.M, cols); c++ {
+						if blocks.Mask.Keeps(r, c) {
+							had++
+						}
+						if got.Mask.Keeps(r, c) {
+							n++
+							if !blocks.Mask.Keeps(r, c) {
+								t.Fatalf("%s %dx%d: [%d,%d] stays outside of the blocks", method, rows, cols, r, c)
+							}
+						}
+					}
+					if want := min(had, groupLimit(inner, lo, cols)); n != want {
+						t.Fatalf("%s %dx%d: row %d keeps %d from column %d on, want %d", method, rows, cols, r, n, lo, want)
+					}
+				}
+			}
+			for i, w := range got.W {
+				if keeps := got.Mask.Keeps(i/cols, i%cols); (w != 0) != keeps {
+					t.Fatalf("%s: weight %d is %v, mask %v", method, i, w, keeps)
+				}
+			}
+			if method == Exact {
+				checkLeastSquares(t, s, got)
+			}
+			if loss, err := s.Loss(bg, got.W); err != nil || loss != got.Loss {
+				t.Fatalf("loss %v (%v), result says %v", loss, err, got.Loss)
+			}
+		})
+	}
+}
+
+// TestWithinIsNearTheBest compares with every choice of N of each M in the blocks that stay.
+func TestWithinIsNearTheBest(t *testing.T) {
+	rng := newRand(t, 11)
+	sum, least := 0.0, 0.0
+	for range 20 {
+		l := randomLayer(rng, 1, 16)
+		l.Damp = 1e-6
+		s := solver(t, l)
+		p := parse(t, "block:1x8+2:4")
+		got := mustPrune(t, s, Options{Pattern: p, Keep: 8})
+		stays := mustPrune(t, s, Options{Pattern: p.Blocks(), Keep: 8}).Mask.Row(0)[0]
+		best := math.Inf(1)
+		for choice := range uint64(1 << 16) {
+			legal := choice&^stays == 0
+			for lo := 0; lo < 16; lo += 4 {
+				legal = legal && bits.OnesCount64(choice>>lo&15) == min(2, bits.OnesCount64(stays>>lo&15))
+			}
+			if legal {
+				_, loss := leastSquares(s, rowOf(s, 0), func(c int) bool { return choice>>c&1 != 0 })
+				best = min(best, loss)
+			}
+		}
+		_, loss := leastSquares(s, rowOf(s, 0), func(c int) bool { return got.Mask.Keeps(0, c) })
+		if loss < best*(1-1e-9) {
+			t.Fatalf("loss %v is less than the best, %v", loss, best)
+		}
+		sum, least = sum+loss, least+best
+	}
+	if t.Logf("%.3f times the loss of the best choices", sum/least); sum > 1.2*least {
+		t.Errorf("%v times the loss of the best choices", sum/least)
+	}
+}
+
 // TestKeepIsSelects compares the target that Keep returns with what prune.Select
 // keeps.
 func TestKeepIsSelects(t *testing.T) {
 	rng := newRand(t, 2)
-	for _, text := range []string{"uniform", "unstructured", "uniform-block:2x2", "block:2x2"} {
+	for _, text := range []string{"uniform", "unstructured", "uniform-block:2x2", "block:2x2", "uniform-block:2x2+1:2", "block:2x2+1:2", "block:1x2+2:2"} {
 		p := parse(t, text)
 		for range 20 {
 			rows, cols := 2*(1+rng.IntN(8)), 2*(1+rng.IntN(12))
-			sparsity := rng.Float64()
+			sparsity := p.LeastSparsity() + (1-p.LeastSparsity())*rng.Float64()
 			res, err := prune.Select([]prune.Layer{{Name: "l", Rows: rows, Cols: cols, Weights: weights(rng, rows*cols)}},
 				prune.Options{Pattern: p, Sparsity: sparsity})
 			if err != nil {
@@ -711,7 +796,7 @@ func TestWorkers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, text := range allPatterns {
+		for _, text := range slices.Concat(allPatterns, withinPatterns) {
 			p := parse(t, text)
 			for _, method := range allMethods {
 				r := mustPrune(t, s, Options{Pattern: p, Method: method, Keep: Keep(p, l.Rows, l.Cols, 0.5)})

@@ -40,7 +40,8 @@ type Options struct {
 
 	// Keep is how many weights each row keeps under Uniform, how many blocks each
 	// block row keeps under UniformBlock, and how many weights the layer keeps
-	// under Unstructured and Block, which whole blocks meet as closely as they can.
+	// under Unstructured and Block, which whole blocks meet as closely as they can. What N:M drops within blocks that stay
+	// counts as kept here.
 	// N:M keeps its own, as prune.Select does. See the function Keep.
 	Keep int
 }
@@ -74,11 +75,18 @@ func (s *Solver) result() *Result {
 //   - SparseGPT chooses anew every 16 columns, from the losses of all that are left as
 //     they are then, which of those 16 go; N:M at each group.
 //
+// Blocks with N:M within are chosen first, and solved for, and then N of each M in them. That loses nothing beside the choice of
+// the blocks: as the weights on these are the best, the errors of fewer of them are that error and their own distances from
+// these.
+//
 // R x C blocks are a unit: R rows share the inverse, and the loss of a block S is
 // the sum over its rows of w_S^T ([H^-1]_SS)^-1 w_S.
 func (s *Solver) Prune(ctx context.Context, o Options) (*Result, error) {
 	if err := s.checkPattern(o.Pattern, o.Keep); err != nil {
 		return nil, err
+	}
+	if inner, ok := o.Pattern.Within(); ok {
+		return s.within(ctx, o, inner)
 	}
 	var r *Result
 	var err error
@@ -98,6 +106,25 @@ func (s *Solver) Prune(ctx context.Context, o Options) (*Result, error) {
 	default:
 		r, err = s.exact(ctx, o)
 	}
+	if err != nil {
+		return nil, err
+	}
+	r.Loss, err = s.Loss(ctx, r.W)
+	return r, err
+}
+
+// within prunes blocks, and in those that stay what another pattern says.
+func (s *Solver) within(ctx context.Context, o Options, inner prune.Pattern) (*Result, error) {
+	o.Pattern = o.Pattern.Blocks()
+	blocks, err := s.Prune(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	left, err := s.With(blocks.W)
+	if err != nil {
+		return nil, err
+	}
+	r, err := left.Prune(ctx, Options{Pattern: inner, Method: o.Method})
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +168,7 @@ func (s *Solver) exact(ctx context.Context, o Options) (*Result, error) {
 // Path is Prune by exact OBS at several targets, Keep as in Options, for patterns in which each row, or row of blocks, has its own: what
 // takes the most units out passes the others on its way. Results are in the order of keeps.
 func (s *Solver) Path(ctx context.Context, p prune.Pattern, keeps []int) ([]*Result, error) {
-	if p.Kind != prune.Uniform && p.Kind != prune.UniformBlock {
+	if _, within := p.Within(); within || p.Kind != prune.Uniform && p.Kind != prune.UniformBlock {
 		return nil, s.errorf("pattern %s, want uniform or uniform-block", p)
 	}
 	out, order := make([]*Result, len(keeps)), make([]int, len(keeps))

@@ -19,6 +19,9 @@ func (s *Solver) Swap(ctx context.Context, p prune.Pattern, mask *prune.Mask, sw
 	if err := s.checkPattern(p, 1); err != nil {
 		return nil, 0, err
 	}
+	if _, ok := p.Within(); ok {
+		return nil, 0, s.errorf("pattern %s, want one without N:M within blocks to swap", p)
+	}
 	before, err := s.Solve(ctx, mask)
 	if err != nil {
 		return nil, 0, err

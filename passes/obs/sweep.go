@@ -34,6 +34,9 @@ func (s *Solver) Sweep(ctx context.Context, p prune.Pattern) (*Sweep, error) {
 	if p.Kind == prune.NM {
 		return nil, s.errorf("pattern %s has one sparsity, want one that has many", p)
 	}
+	if _, ok := p.Within(); ok {
+		return nil, s.errorf("pattern %s has limits within blocks, want one without", p)
+	}
 	w := &Sweep{s: s, u: newUnits(s.Rows, s.Cols, p), kind: p.Kind}
 	w.groups = make([]trace, w.u.groups)
 	err := s.eachGroup(ctx, &w.u, func(e *eliminator) {

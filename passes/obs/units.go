@@ -54,15 +54,15 @@ func groupLimit(p prune.Pattern, lo, cols int) int {
 // Keep returns what Options.Keep must be for a layer [rows, cols] of its own to
 // have the sparsity that prune.Select gives it, 0 for N:M.
 func Keep(p prune.Pattern, rows, cols int, sparsity float64) int {
+	// of n units so many stay, of which N:M within blocks keeps a part
+	room := func(n float64) float64 { return min(n, (n-sparsity*n)*float64(cols)/float64(p.Kept(cols))) }
 	switch p.Kind {
 	case prune.Uniform, prune.UniformBlock:
 		u := newUnits(rows, cols, p)
-		n := float64(u.each)
-		return max(1, int(math.Floor(n-sparsity*n+0.5)))
+		return max(1, int(math.Floor(room(float64(u.each))+0.5)))
 	case prune.Unstructured, prune.Block:
 		u := newUnits(rows, cols, p)
-		n := float64(rows) * float64(cols)
-		room := n - sparsity*n
+		room := room(float64(rows) * float64(cols))
 		// Select keeps a unit of which at least half fits: round so that the
 		// comparison comes out the same.
 		if u.r*u.c%2 == 1 {
@@ -92,5 +92,5 @@ func (s *Solver) checkPattern(p prune.Pattern, keep int) error {
 		}
 		return nil
 	}
-	return s.errorf("pattern %s, want uniform, unstructured, N:M, block or uniform-block", p)
+	return s.errorf("pattern %s, want uniform, unstructured, N:M, block or uniform-block, with or without N:M", p)
 }

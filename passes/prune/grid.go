@@ -24,11 +24,12 @@ type grid struct {
 	*Layer
 	r, c       int
 	rows, cols int
+	pattern    Pattern // says what is kept within blocks
 }
 
 func newGrid(l *Layer, p Pattern) *grid {
 	r, c := p.Unit()
-	return &grid{Layer: l, r: r, c: c, rows: (l.Rows-1)/r + 1, cols: (l.Cols-1)/c + 1}
+	return &grid{Layer: l, r: r, c: c, rows: (l.Rows-1)/r + 1, cols: (l.Cols-1)/c + 1, pattern: p}
 }
 
 func (g *grid) shape() (rows, cols int) { return g.rows, g.cols }
@@ -38,9 +39,18 @@ func (g *grid) height(row int) int { return min(g.r, g.Rows-row*g.r) }
 // tail is the width of the last column of blocks.
 func (g *grid) tail() int { return g.Cols - (g.cols-1)*g.c }
 
+// sizes counts the weights that are kept of each block that stays.
 func (g *grid) sizes(row int) (each, last int) {
 	h := g.height(row)
-	return h * g.c, h * g.tail()
+	return h * g.kept(g.c), h * g.kept(g.tail())
+}
+
+// kept is how many of the n columns of a block a row of it keeps.
+func (g *grid) kept(n int) int {
+	if g.r*g.c == 1 { // N:M has no blocks
+		return n
+	}
+	return g.pattern.Kept(n)
 }
 
 // keys ranks blocks by their l2 norm, rounded to float32. The norm of a block
@@ -72,19 +82,18 @@ func (g *grid) keys(row int, s *scratch) []uint32 {
 		}
 	}
 	out := resize(&s.blocks, g.cols)
-	each, last := g.sizes(row)
-	scale := float64(g.r*g.c) / float64(each)
+	scale := float64(g.r*g.c) / float64(h*g.c)
 	for b, sum := range sums {
 		if b == g.cols-1 {
-			scale = float64(g.r*g.c) / float64(last)
+			scale = float64(g.r*g.c) / float64(h*g.tail())
 		}
 		out[b] = math.Float32bits(float32(math.Sqrt(sum * scale)))
 	}
 	return out
 }
 
-// mark sets in m the nonzero weights of the blocks of a row that keep names,
-// and returns how many weights, zero or not, those blocks hold.
+// mark sets in m the nonzero weights that are kept of the blocks of a row that keep names,
+// and returns how many weights, zero or not, those are.
 func (g *grid) mark(m *Mask, row int, keep []bool, s *scratch) (size int) {
 	h := g.height(row)
 	for r := row * g.r; r < row*g.r+h; r++ {
@@ -93,8 +102,10 @@ func (g *grid) mark(m *Mask, row int, keep []bool, s *scratch) (size int) {
 			if !kept {
 				continue
 			}
-			for c := b * g.c; c < min((b+1)*g.c, g.Cols); c++ {
-				if keys[c] != 0 {
+			lo, hi := b*g.c, min((b+1)*g.c, g.Cols)
+			in := g.within(keys[lo:hi], s)
+			for c := lo; c < hi; c++ {
+				if keys[c] != 0 && (in == nil || in[c-lo]) {
 					words[c>>6] |= 1 << (c & 63)
 				}
 			}
@@ -112,6 +123,20 @@ func (g *grid) mark(m *Mask, row int, keep []bool, s *scratch) (size int) {
 	return size
 }
 
+// within marks those of the keys of a row of a block that are kept in it, nil for all.
+func (g *grid) within(keys []uint32, s *scratch) []bool {
+	m := g.pattern.M
+	if g.r*g.c == 1 || m == 0 {
+		return nil
+	}
+	in := resize(&s.within, len(keys))
+	for lo := 0; lo < len(keys); lo += m {
+		hi := min(lo+m, len(keys))
+		keepLargest(keys[lo:hi], g.pattern.Kept(hi-lo), in[lo:hi], resize(&s.a, m))
+	}
+	return in
+}
+
 // scratch is the working memory of one worker.
 type scratch struct {
 	panel     []uint32 // keys of panelRows rows of panelOf from panelRow on
@@ -122,6 +147,7 @@ type scratch struct {
 	blocks []uint32
 	a, b   []uint32
 	keep   []bool
+	within []bool
 	sums   []float64
 	hist   []int64
 }

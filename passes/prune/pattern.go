@@ -46,12 +46,13 @@ const maxExtent = 1024
 // comparable with ==; the zero Pattern is uniform.
 type Pattern struct {
 	Kind Kind
-	N, M int // of NM
+	N, M int // of NM; of Block and UniformBlock what each row keeps within them, 0 for all
 	R, C int // of Block and UniformBlock
 }
 
 // ParsePattern reads dense, uniform, unstructured, channel, N:M, block:RxC or
-// uniform-block:RxC. Numbers are plain decimals from 1 to 1024, N at most M.
+// uniform-block:RxC, after which +N:M may stand. Numbers are plain decimals from 1 to 1024, N at most M, and C a multiple
+// of that M.
 func ParsePattern(s string) (Pattern, error) {
 	for _, k := range [...]Kind{Uniform, Unstructured, Channel, Dense} {
 		if s == kindNames[k] {
@@ -64,11 +65,7 @@ func ParsePattern(s string) (Pattern, error) {
 			if head != kindNames[k] {
 				continue
 			}
-			r, c, ok := parsePair(tail, "x")
-			if !ok {
-				return Pattern{}, option.Errorf("%v %q: want %s:RxC with R and C from 1 to %d, as in %s:4x1", option.Pattern, s, head, maxExtent, head)
-			}
-			return Pattern{Kind: k, R: r, C: c}, nil
+			return parseBlocks(k, s, tail)
 		}
 		if head != "" && strings.Trim(head, "0123456789") == "" {
 			n, m, ok := parsePair(s, ":")
@@ -81,7 +78,27 @@ func ParsePattern(s string) (Pattern, error) {
 	if _, _, blocks := parsePair(s, "x"); blocks {
 		return Pattern{}, option.Errorf("%v %q: want uniform-block:%s, as many blocks in each row of them, or block:%s", option.Pattern, s, s, s)
 	}
-	return Pattern{}, option.Errorf("%v %q: want uniform, unstructured, N:M, block:RxC, uniform-block:RxC or channel", option.Pattern, s)
+	return Pattern{}, option.Errorf("%v %q: want uniform, unstructured, N:M, block:RxC, uniform-block:RxC, either of these with +N:M, or channel", option.Pattern, s)
+}
+
+// parseBlocks reads RxC or RxC+N:M of a pattern s.
+func parseBlocks(k Kind, s, tail string) (Pattern, error) {
+	shape, within, has := strings.Cut(tail, "+")
+	p := Pattern{Kind: k}
+	var ok bool
+	if p.R, p.C, ok = parsePair(shape, "x"); !ok {
+		return Pattern{}, option.Errorf("%v %q: want %s:RxC with R and C from 1 to %d, as in %s:4x1", option.Pattern, s, k, maxExtent, k)
+	}
+	if !has {
+		return p, nil
+	}
+	if p.N, p.M, ok = parsePair(within, ":"); !ok || p.N > p.M {
+		return Pattern{}, option.Errorf("%v %q: want %s:RxC+N:M with 1 <= N <= M <= %d, as in %s:16x16+2:4", option.Pattern, s, k, maxExtent, k)
+	}
+	if p.C%p.M != 0 {
+		return Pattern{}, option.Errorf("%v %q: blocks are %d columns wide, want a multiple of %d for %s within", option.Pattern, s, p.C, p.M, within)
+	}
+	return p, nil
 }
 
 func parsePair(s, sep string) (a, b int, ok bool) {
@@ -106,7 +123,11 @@ func (p Pattern) String() string {
 	case NM:
 		return fmt.Sprintf("%d:%d", p.N, p.M)
 	case Block, UniformBlock:
-		return fmt.Sprintf("%s:%dx%d", p.Kind, p.R, p.C)
+		s := fmt.Sprintf("%s:%dx%d", p.Kind, p.R, p.C)
+		if p.M > 0 {
+			s += fmt.Sprintf("+%d:%d", p.N, p.M)
+		}
+		return s
 	}
 	return p.Kind.String()
 }
@@ -118,6 +139,37 @@ func (p Pattern) OwnSparsity() (s float64, ok bool) {
 		return 0, false
 	}
 	return 1 - float64(p.N)/float64(p.M), true
+}
+
+// LeastSparsity is the share of the weights that N:M within blocks drops of those that stay, 0 of other patterns: no weight that
+// is pruned at all has fewer zeros.
+func (p Pattern) LeastSparsity() float64 {
+	if inner, ok := p.Within(); ok {
+		s, _ := inner.OwnSparsity()
+		return s
+	}
+	return 0
+}
+
+// Within is the N:M of the blocks of a pattern, if it has one.
+func (p Pattern) Within() (Pattern, bool) {
+	return Pattern{Kind: NM, N: p.N, M: p.M}, p.Kind != NM && p.M > 0
+}
+
+// Blocks is a pattern without what it has within blocks.
+func (p Pattern) Blocks() Pattern {
+	if _, ok := p.Within(); ok {
+		p.N, p.M = 0, 0
+	}
+	return p
+}
+
+// Kept is how many of n consecutive weights of a row in a block that stays are kept, the first being that of a block.
+func (p Pattern) Kept(n int) int {
+	if p.M == 0 {
+		return n
+	}
+	return n/p.M*p.N + tailLimit(p.N, p.M, n%p.M)
 }
 
 // validate repeats ParsePattern's limits for a Pattern built by hand.
@@ -150,13 +202,16 @@ const (
 )
 
 // CheckSparsity returns an error unless s is a fraction in [0, 1) that p can
-// have: N:M sets its own, and takes 0 for "unstated".
+// have: N:M sets its own, and takes 0 for "unstated"; within blocks it leaves a least one, or, at 0, every weight.
 func CheckSparsity(p Pattern, s float64) error {
 	if !(s >= 0 && s < 1) {
 		return option.Errorf("%v %v: want a fraction of at least 0 and below 1", option.Sparsity, s)
 	}
 	if own, ok := p.OwnSparsity(); ok && s != 0 && math.Abs(s-own) > 5e-4 {
 		return option.Errorf("%v %v: %v %s sets its own, %.4g", option.Sparsity, s, option.Pattern, p, own)
+	}
+	if least := p.LeastSparsity(); s != 0 && s < least-5e-4 {
+		return option.Errorf("%v %v: %v %s has %.4g zeros within blocks, want at least that", option.Sparsity, s, option.Pattern, p, least)
 	}
 	if p.Kind == Dense && s != 0 {
 		return option.Errorf("%v %v: %v dense keeps every weight", option.Sparsity, s, option.Pattern)

@@ -18,6 +18,9 @@ func TestParsePattern(t *testing.T) {
 		"1024:1024":          {Kind: NM, N: 1024, M: 1024},
 		"block:4x1":          {Kind: Block, R: 4, C: 1},
 		"uniform-block:8x16": {Kind: UniformBlock, R: 8, C: 16},
+
+		"block:16x8+2:4":          {Kind: Block, R: 16, C: 8, N: 2, M: 4},
+		"uniform-block:1x16+1:16": {Kind: UniformBlock, R: 1, C: 16, N: 1, M: 16},
 	} {
 		if got, err := ParsePattern(s); err != nil || got != want || got.String() != s {
 			t.Errorf("%q gives %+v (%s), %v", s, got, got, err)
@@ -45,6 +48,13 @@ func TestParsePattern(t *testing.T) {
 		"block:4x1x2":            "want block:RxC",
 		"uniform-block:+4x1":     "want uniform-block:RxC",
 		"block:4X1":              "want block:RxC",
+		"block:4x4+":             "want block:RxC+N:M with 1 <= N <= M <= 1024, as in block:16x16+2:4",
+		"block:4x4+5:4":          "want block:RxC+N:M",
+		"block:4x4+2:4+2:4":      "want block:RxC+N:M",
+		"uniform-block:4+2:4":    "want uniform-block:RxC with",
+		"block:4x6+2:4":          "blocks are 6 columns wide, want a multiple of 4 for 2:4 within",
+		"block:4x1+2:4":          "want a multiple of 4",
+		"2:4+2:4":                "want N:M",
 	} {
 		_, err := ParsePattern(s)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "Prune.Pattern ") {
@@ -54,7 +64,7 @@ func TestParsePattern(t *testing.T) {
 }
 
 func FuzzParsePattern(f *testing.F) {
-	for _, s := range []string{"uniform", "2:4", "block:4x1", "uniform-block:16x16", "channel", "4:2", "block:x", ":", "block:1024x1025"} {
+	for _, s := range []string{"uniform", "2:4", "block:4x1", "uniform-block:16x16", "channel", "4:2", "block:4x8+2:4", "block:4x8+2:4:8", "block:x", ":", "block:1024x1025"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -36,6 +36,8 @@ var groupSizes = [...]int{2, 4, 8, 16}
 //     nonzero blocks than nearly all of them have;
 //   - N:M: no M consecutive weights have more than N < M nonzeros, and the
 //     groups are nearly full, the smallest M first;
+//   - block or uniform-block with N:M within: the largest of the shapes tried, of two groups at least and C a multiple of M, whose
+//     nonzero blocks hold nearly all that N:M leaves;
 //   - uniform: no row has more nonzeros than nearly all rows have;
 //   - unstructured,
 //
@@ -102,12 +104,45 @@ func Recognise(m *Mask) Structure {
 			return s
 		}
 	}
+	if p, f, ok := m.blocksOfGroups(nonzeros); ok {
+		s.Pattern, s.Fill = p, f
+		return s
+	}
 	if float64(atMax) >= nearly*float64(m.Rows) {
 		s.Pattern, s.Fill = Pattern{Kind: Uniform}, fill(m.Rows*s.RowMax)
 		return s
 	}
 	s.Pattern, s.Fill = Pattern{Kind: Unstructured}, 1
 	return s
+}
+
+// blocksOfGroups finds blocks with N:M within: the pattern, and the share of what it stores that is not zero.
+func (m *Mask) blocksOfGroups(nonzeros int) (p Pattern, fill float64, ok bool) {
+	for _, g := range groupSizes {
+		if m.Cols < 2*g {
+			break
+		}
+		n := m.mostOf(g)
+		if n == g {
+			continue
+		}
+		for _, shape := range blockShapes {
+			r, c := shape[0], shape[1]
+			if r > m.Rows || c > m.Cols || c%g != 0 || r*c < 2*g || r*c < p.R*p.C {
+				continue
+			}
+			blocks, uniform := m.blocks(r, c)
+			f := float64(nonzeros) * float64(g) / (float64(blocks) * float64(n))
+			if blocks == 0 || f < nearly || r*c == p.R*p.C && f <= fill {
+				continue
+			}
+			p, fill, ok = Pattern{Kind: Block, R: r, C: c, N: n, M: g}, f, true
+			if uniform {
+				p.Kind = UniformBlock
+			}
+		}
+	}
+	return p, min(fill, 1), ok
 }
 
 // blocks returns how many weights the blocks of r x c hold that are not all

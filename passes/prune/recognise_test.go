@@ -33,6 +33,14 @@ func TestRecogniseFindsWhatSelectMade(t *testing.T) {
 		{"uniform-block:4x1", 0.5, [2]int{64, 147}, "uniform-block:4x1"},
 		{"uniform-block:16x1", 0.8, [2]int{64, 300}, "uniform-block:16x1"},
 		{"uniform-block:4x4", 0.75, [2]int{64, 256}, "uniform-block:4x4"},
+		{"block:16x16+2:4", 0.7, [2]int{64, 320}, "block:16x16+2:4"},
+		{"block:16x16+2:4", 0.9, [2]int{256, 320}, "block:16x16+2:4"},
+		{"block:4x4+2:4", 0.8, [2]int{64, 147}, "block:4x4+2:4"},
+		{"block:8x8+1:4", 0.9, [2]int{128, 256}, "block:8x8+1:4"},
+		{"block:32x32+4:8", 0.75, [2]int{256, 320}, "block:32x32+4:8"},
+		{"uniform-block:16x4+2:4", 0.8, [2]int{64, 256}, "uniform-block:16x4+2:4"},
+		{"uniform-block:1x16+1:4", 0.9, [2]int{64, 320}, "uniform-block:1x16+1:4"},
+		{"block:16x16+2:4", 0.5, [2]int{64, 320}, "2:4"},
 		{"channel", 0.4, [2]int{64, 100}, "channel"},
 	} {
 		layers := dense(rand.New(rand.NewPCG(seed, 1)), c.shape)

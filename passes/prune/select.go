@@ -81,6 +81,10 @@ type LayerResult struct {
 //   - NM keeps the N largest of each M consecutive weights of a row; a last
 //     group of T < M weights keeps the ceil(N*T/M) largest.
 //   - Channel drops the rows with the lowest l2 norm; each layer keeps one.
+//   - N:M within Block and UniformBlock keeps, of each M consecutive weights of a row of a block that
+//     stays, what NM would, the blocks being ranked by all of their weights. The target
+//     counts what both drop. A layer with a target that is less than what N:M drops keeps
+//     every block, and with one of 0 every weight.
 //
 // Blocks at the edges of a layer that the shape does not divide are as small
 // as the layer makes them, count as their real size, and are ranked by their
@@ -95,7 +99,8 @@ func Select(layers []Layer, opts Options) (*Result, error) {
 	}
 	for i := range layers {
 		if s := layers[i].Sparsity; s != nil {
-			if err := CheckSparsity(opts.Pattern, *s); err != nil {
+			// Where a last group has less than M weights the least that blocks with N:M within have is less.
+			if err := CheckSparsity(opts.Pattern.Blocks(), *s); err != nil {
 				return nil, fmt.Errorf("%s: %w", layers[i].Name, err)
 			}
 		}
@@ -114,7 +119,7 @@ func Select(layers []Layer, opts Options) (*Result, error) {
 	sel.out = make([]LayerResult, len(layers))
 	for i := range layers {
 		l := &layers[i]
-		sel.grids[i] = newGrid(l, opts.Pattern)
+		sel.grids[i] = newGrid(l, opts.patternOf(l))
 		sel.out[i] = LayerResult{Name: l.Name, Mask: NewMask(l.Rows, l.Cols), Note: note(l, opts.Pattern)}
 	}
 	sel.run(opts)
@@ -149,6 +154,18 @@ func SelectEach(layers []Layer, o Options) ([]LayerResult, error) {
 	return out, nil
 }
 
+// patternOf is the pattern of a layer: where no zeros are asked for there are none within blocks.
+func (o *Options) patternOf(l *Layer) Pattern {
+	s := o.Sparsity
+	if l.Sparsity != nil {
+		s = *l.Sparsity
+	}
+	if s == 0 {
+		return o.Pattern.Blocks()
+	}
+	return o.Pattern
+}
+
 func (o *Options) check() error {
 	if err := o.Pattern.validate(); err != nil {
 		return err
@@ -176,6 +193,9 @@ func note(l *Layer, p Pattern) string {
 		}
 		if l.Cols%c != 0 {
 			say("columns", l.Cols, c, "the last block column is %d wide", l.Cols%c)
+		}
+		if p.M > 0 && l.Cols%p.M != 0 {
+			say("columns", l.Cols, p.M, "the last group keeps %d of %d", tailLimit(p.N, p.M, l.Cols%p.M), l.Cols%p.M)
 		}
 	}
 	return strings.Join(notes, "; ")
@@ -329,8 +349,18 @@ func rank[S unitSet](p *pool, sets []S, groups []cohort) (places []place, bounde
 	return places, bounded
 }
 
-// thresholds selects units by rank.
+// thresholds selects units by rank. What N:M within blocks drops counts beside them.
 func (s *selection) thresholds(groups []cohort) {
+	for i, group := range groups {
+		all, most := 0, 0
+		for _, l := range group.layers {
+			all += s.layers[l].Rows * s.layers[l].Cols
+			most += weights(s.grids[l : l+1])
+		}
+		if most < all {
+			groups[i].sparsity = max(0, float64(most)-(1-group.sparsity)*float64(all)) / float64(most)
+		}
+	}
 	places, bounded := rank(s.pool, s.grids, groups)
 	for i, n := range bounded {
 		s.out[i].Bounded = n
@@ -478,7 +508,7 @@ func (s *selection) sortedColumns() [][]sortedColumn {
 						rank++
 					}
 				}
-				p.short[rank] += g.height(r) * (g.c - g.tail())
+				p.short[rank] += g.height(r) * (g.kept(g.c) - g.kept(g.tail()))
 			}
 		}
 		parts[i] = p
@@ -489,7 +519,7 @@ func (s *selection) sortedColumns() [][]sortedColumn {
 		if out[l] == nil {
 			out[l] = make([]sortedColumn, g.cols)
 			for j := range out[l] {
-				out[l][j] = sortedColumn{size: g.Rows * g.c, layer: l}
+				out[l][j] = sortedColumn{size: g.Rows * g.kept(g.c), layer: l}
 			}
 		}
 		for j, sq := range parts[i].squares {

@@ -106,6 +106,53 @@ func blockUnits(layers []Layer, i, r, c int) (units []unit) {
 	return units
 }
 
+// unitsOf lists the units of a layer under a pattern of blocks: what N:M drops of a row of a block within it is none of
+// the block's weights, while the block ranks by all.
+func unitsOf(layers []Layer, i int, p Pattern, s float64) []unit {
+	units := blockUnits(layers, i, p.R, p.C)
+	if p.M == 0 || s == 0 {
+		return units
+	}
+	l := &layers[i]
+	for u := range units {
+		groups := map[[2]int][][2]int{}
+		for _, at := range units[u].weights {
+			g := [2]int{at[0], at[1] / p.M}
+			groups[g] = append(groups[g], at)
+		}
+		var kept [][2]int
+		for _, at := range units[u].weights {
+			g := groups[[2]int{at[0], at[1] / p.M}]
+			better := 0
+			for _, o := range g {
+				if a, b := score(l, o[0], o[1]), score(l, at[0], at[1]); a > b || a == b && o[1] < at[1] {
+					better++
+				}
+			}
+			if better < (p.N*len(g)+p.M-1)/p.M {
+				kept = append(kept, at)
+			}
+		}
+		units[u].weights = kept
+	}
+	return units
+}
+
+// ofUnits is the share of the weights of units that goes where s of all weights of their layers do.
+func ofUnits(layers []Layer, members []int, p Pattern, s float64) float64 {
+	all, kept := 0, 0
+	for _, i := range members {
+		all += layers[i].Rows * layers[i].Cols
+		for _, u := range unitsOf(layers, i, p, s) {
+			kept += len(u.weights)
+		}
+	}
+	if all == kept {
+		return s
+	}
+	return max(0, float64(kept)-(1-s)*float64(all)) / float64(kept)
+}
+
 // keepBest returns the indices of the ranked units that stay: of all cuts of the
 // ranking the one whose dropped weights are closest to drop, the smallest
 // dropped among equals.
@@ -181,7 +228,8 @@ func masksOf(layers []Layer, units []unit, keep []int) [][]bool {
 }
 
 // brutePrefix is the definition of Uniform and UniformBlock.
-func brutePrefix(layers []Layer, members []int, r, c int, s float64) ([][]bool, map[int]bool) {
+func brutePrefix(layers []Layer, members []int, p Pattern, s float64) ([][]bool, map[int]bool) {
+	_, c := p.Unit()
 	type col struct {
 		layer, rank int
 		norm        float64
@@ -195,7 +243,7 @@ func brutePrefix(layers []Layer, members []int, r, c int, s float64) ([][]bool, 
 		total += l.Rows * l.Cols
 		blockCols := (l.Cols + c - 1) / c
 		base, n := len(units), 0
-		units = append(units, blockUnits(layers, i, r, c)...)
+		units = append(units, unitsOf(layers, i, p, s)...)
 		n = (len(units) - base) / blockCols
 		these := make([]col, blockCols)
 		for row := range n {
@@ -223,7 +271,7 @@ func brutePrefix(layers []Layer, members []int, r, c int, s float64) ([][]bool, 
 			columns[i].weights = append(columns[i].weights, units[u].weights...)
 		}
 	}
-	return bruteThreshold(layers, columns, s)
+	return bruteThreshold(layers, columns, ofUnits(layers, members, p, s))
 }
 
 func compareMask(t *testing.T, what string, l *Layer, got *Mask, want []bool) {
@@ -256,8 +304,10 @@ func forRandomLayers(t *testing.T, patterns []string, check func(t *testing.T, l
 				}
 			}
 		}
+		pattern := mustPattern(t, patterns[trial%len(patterns)])
+		sparsities := slices.DeleteFunc(slices.Clone(sparsities), func(s float64) bool { return CheckSparsity(pattern, s) != nil })
 		opts := Options{
-			Pattern:  mustPattern(t, patterns[trial%len(patterns)]),
+			Pattern:  pattern,
 			Sparsity: sparsities[rng.IntN(len(sparsities))],
 			Allocate: []Allocation{PerLayer, Global}[rng.IntN(2)],
 			Workers:  1 + rng.IntN(3),
@@ -296,17 +346,19 @@ func target(layers []Layer, members []int, opts Options) float64 {
 }
 
 func TestThresholdPatternsMatchTheirDefinition(t *testing.T) {
-	patterns := []string{"unstructured", "block:1x1", "block:4x1", "block:1x4", "block:2x3", "block:32x32"}
+	patterns := []string{"unstructured", "block:1x1", "block:4x1", "block:1x4", "block:2x3", "block:32x32",
+		"block:1x4+2:4", "block:3x4+1:2", "block:2x6+2:3", "block:4x8+1:8", "block:2x2+2:2"}
 	bounded := 0
 	forRandomLayers(t, patterns, func(t *testing.T, layers []Layer, members [][]int, opts Options, got *Result) {
-		r, c := opts.Pattern.Unit()
+		p := opts.Pattern
+		p.R, p.C = p.Unit()
 		for _, group := range members {
 			var units []unit
-			for _, i := range group {
-				units = append(units, blockUnits(layers, i, r, c)...)
-			}
 			s := target(layers, group, opts)
-			masks, bounds := bruteThreshold(layers, units, s)
+			for _, i := range group {
+				units = append(units, unitsOf(layers, i, p, s)...)
+			}
+			masks, bounds := bruteThreshold(layers, units, ofUnits(layers, group, p, s))
 			for _, i := range group {
 				what := fmt.Sprintf("%v %v %v", opts.Pattern, opts.Allocate, s)
 				compareMask(t, what, &layers[i], got.Layers[i].Mask, masks[i])
@@ -329,13 +381,15 @@ func TestThresholdPatternsMatchTheirDefinition(t *testing.T) {
 }
 
 func TestUniformPatternsMatchTheirDefinition(t *testing.T) {
-	patterns := []string{"uniform", "uniform-block:1x1", "uniform-block:4x1", "uniform-block:1x4", "uniform-block:2x3", "uniform-block:16x16"}
+	patterns := []string{"uniform", "uniform-block:1x1", "uniform-block:4x1", "uniform-block:1x4", "uniform-block:2x3", "uniform-block:16x16",
+		"uniform-block:1x4+2:4", "uniform-block:3x4+1:2", "uniform-block:2x6+2:3", "uniform-block:4x8+1:8"}
 	bounded := 0
 	forRandomLayers(t, patterns, func(t *testing.T, layers []Layer, members [][]int, opts Options, got *Result) {
-		r, c := opts.Pattern.Unit()
+		p := opts.Pattern
+		p.R, p.C = p.Unit()
 		for _, group := range members {
 			s := target(layers, group, opts)
-			masks, bounds := brutePrefix(layers, group, r, c, s)
+			masks, bounds := brutePrefix(layers, group, p, s)
 			for _, i := range group {
 				what := fmt.Sprintf("%v %v %v", opts.Pattern, opts.Allocate, s)
 				compareMask(t, what, &layers[i], got.Layers[i].Mask, masks[i])
@@ -501,7 +555,7 @@ func TestUniformIsThePublishedGlobalThreshold(t *testing.T) {
 func TestAllocatedAsOwnTargetGivesTheSameMasks(t *testing.T) {
 	const seed = 5
 	t.Logf("seed %d", seed)
-	for _, pattern := range []string{"uniform", "unstructured", "block:4x2", "uniform-block:4x1", "channel"} {
+	for _, pattern := range []string{"uniform", "unstructured", "block:4x2", "uniform-block:4x1", "block:4x4+2:4", "uniform-block:2x8+2:4", "channel"} {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		layers := dense(rng, [2]int{32, 27}, [2]int{18, 101}, [2]int{50, 64})
 		clear(layers[1].Weights[:400])
@@ -525,7 +579,7 @@ func TestSparsityZeroKeepsEveryNonzero(t *testing.T) {
 		layers[0].Weights[i] = 0
 	}
 	zero := 0.0
-	for _, pattern := range []string{"dense", "uniform", "unstructured", "2:4", "block:4x4", "uniform-block:8x1", "channel"} {
+	for _, pattern := range []string{"dense", "uniform", "unstructured", "2:4", "block:4x4", "uniform-block:8x1", "block:4x4+2:4", "uniform-block:2x4+1:4", "channel"} {
 		p := mustPattern(t, pattern)
 		opts := Options{Pattern: p, Allocate: Global}
 		if p.Kind == NM {
@@ -585,6 +639,7 @@ func TestNotesNameWhatThePatternDoesNotDivide(t *testing.T) {
 		"uniform-block:5x9":    "",
 		"uniform-block:32x2":   "10 rows are not a multiple of 32: the last block row is 10 high; 27 columns are not a multiple of 2: the last block column is 1 wide",
 		"block:1x1":            "",
+		"block:5x4+2:4":        "27 columns are not a multiple of 4: the last block column is 3 wide; 27 columns are not a multiple of 4: the last group keeps 2 of 3",
 		"channel":              "",
 		"uniform-block:1x1024": "27 columns are not a multiple of 1024: the last block column is 27 wide",
 	} {
@@ -623,6 +678,8 @@ func TestSelectRejects(t *testing.T) {
 		{"sparsity nan", nil, Options{Pattern: Pattern{Kind: Uniform}, Sparsity: math.NaN()}, "Sparsity NaN"},
 		{"N:M sparsity", nil, Options{Pattern: Pattern{Kind: NM, N: 2, M: 4}, Sparsity: 0.6}, "Pattern 2:4 sets its own, 0.5"},
 		{"N:M own sparsity", with(func(l *Layer) { l.Sparsity = &half }), Options{Pattern: Pattern{Kind: NM, N: 1, M: 4}}, "conv_3: Prune.Sparsity 0.5: Prune.Pattern 1:4 sets its own, 0.75"},
+		{"N:M in blocks", nil, Options{Pattern: Pattern{Kind: Block, R: 4, C: 4, N: 2, M: 4}, Sparsity: 0.4}, "Sparsity 0.4: Prune.Pattern block:4x4+2:4 has 0.5 zeros within blocks, want at least that"},
+		{"N:M across blocks", nil, Options{Pattern: Pattern{Kind: Block, R: 4, C: 6, N: 2, M: 4}, Sparsity: 0.6}, `"block:4x6+2:4": blocks are 6 columns wide, want a multiple of 4 for 2:4 within`},
 		{"dense", nil, Options{Pattern: Pattern{Kind: Dense}, Sparsity: 0.5}, "Pattern dense keeps every weight"},
 		{"allocation", nil, Options{Allocate: "fair"}, `Prune.Allocate fair`},
 		{"bad pattern", nil, Options{Pattern: Pattern{Kind: Block}}, "block:0x0"},
@@ -645,7 +702,7 @@ func TestResultDoesNotDependOnWorkers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	layers := dense(rng, [2]int{300, 400}, [2]int{1000, 90}, [2]int{64, 2000})
 	layers = append(layers, transposed(dense(rng, [2]int{500, 130})[0]))
-	for _, pattern := range []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x3", "channel"} {
+	for _, pattern := range []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x3", "block:8x4+2:4", "uniform-block:8x8+4:8", "channel"} {
 		p := mustPattern(t, pattern)
 		opts := Options{Pattern: p, Allocate: Global, Sparsity: 0.7, Workers: 1}
 		if p.Kind == NM {

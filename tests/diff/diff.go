@@ -106,6 +106,7 @@ var pruned = []Variant{
 	{Name: "unstructured", Sparsity: 0.6, Pattern: spc.Pattern{Kind: spc.Unstructured}},
 	{Name: "2:4", Sparsity: 0.5, Pattern: spc.Pattern{Kind: spc.NM, N: 2, M: 4}},
 	{Name: "block", Sparsity: 0.5, Pattern: spc.Pattern{Kind: spc.Block, R: 4, C: 1}},
+	{Name: "2:4 in blocks", Sparsity: 0.7, Pattern: spc.Pattern{Kind: spc.Block, R: 4, C: 4, N: 2, M: 4}},
 	{Name: "uniform-block", Sparsity: 0.5, Pattern: spc.Pattern{Kind: spc.UniformBlock, R: 4, C: 1}},
 	{Name: "channel", Sparsity: 0.5, Pattern: spc.Pattern{Kind: spc.Channel}},
 }
@@ -120,6 +121,9 @@ func (c *Case) draw(g *Gen) {
 	r := g.r
 	threads := func() int { return 1 + r.IntN(3) }
 	c.Variants = []Variant{{Name: "dense", Threads: threads(), Memory: r.IntN(2) == 0}}
+	if g.long {
+		c.Variants = append(c.Variants, Variant{Name: "format hyb", Format: "hyb", Threads: threads(), Memory: r.IntN(3) > 0})
+	}
 	for len(c.Variants) < 3 {
 		var v Variant
 		switch k := r.IntN(12); {

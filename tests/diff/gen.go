@@ -38,6 +38,7 @@ type Gen struct {
 	next     int
 	kinds    map[string]int // nodes by operator
 	symbols  map[string]int
+	long     bool // a weight may have a few long rows
 	seed     uint64
 	why      error // the last rejection
 }

@@ -34,15 +34,36 @@ func (g *Gen) dense(shape ...int) *val {
 	if g.one(12) {
 		return g.newInput(t, g.drawer(tensor.F32))
 	}
-	if g.one(4) { // with zeros of its own
-		x := t.F32s()
+	if g.one(4) {
+		g.thin(t)
+	}
+	return g.weight(t)
+}
+
+// thin gives a weight zeros of its own: anywhere, or in as many places of each row but one, which its first axis or its last one
+// counts.
+func (g *Gen) thin(t *tensor.Tensor) {
+	x := t.F32s()
+	if len(x) == 0 || t.Rank() < 2 || g.one(2) {
 		for i := range x {
 			if g.one(2) {
 				x[i] = 0
 			}
 		}
+		return
 	}
-	return g.weight(t)
+	g.long = true
+	row, axis := len(x)/t.Dim(0), choose(g, 0, -1)
+	long := g.r.IntN(t.Dim(axis))
+	for i := range x {
+		at := i / row
+		if axis < 0 {
+			at = i % t.Dim(axis)
+		}
+		if at != long && (i/row+i%row)%8 != 0 {
+			x[i] = 0
+		}
+	}
 }
 
 // windowed draws strides, pads and dilations of kernels.

@@ -214,11 +214,15 @@ func (d *kernel[I]) Placed(bounds, at []int) backend.FloatKernel {
 	if d.height < placedHeight && d.code == nil {
 		return nil
 	}
-	l := d.placed
+	return d.placed.of(bounds, at, func() backend.FloatKernel { return d.place(bounds, at) })
+}
+
+// of returns the kernel of these places, which place makes where it is another one than the last.
+func (l *lastPlaced) of(bounds, at []int, place func() backend.FloatKernel) backend.FloatKernel {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.kernel == nil || !slices.Equal(l.bounds, bounds) || !slices.Equal(l.at, at) {
-		l.bounds, l.at, l.kernel = bounds, at, d.place(bounds, at)
+		l.bounds, l.at, l.kernel = bounds, at, place()
 	}
 	return l.kernel
 }

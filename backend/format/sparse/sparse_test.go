@@ -151,7 +151,7 @@ func TestShapeReadsWhatItWrites(t *testing.T) {
 	if r, c, err := Shape("16x4"); r != 16 || c != 4 || err != nil {
 		t.Errorf("%d x %d, %v", r, c, err)
 	}
-	for _, s := range []string{"", "4", "4x", "x4", "0x1", "1x0", "-1x1", "+1x1", "04x1", "4x1 ", "4X1", "4x1x1", "1025x1", "99999999999999999999x1"} {
+	for _, s := range []string{"", "4", "4x", "x4", "0x1", "1x0", "-1x1", "+1x1", "04x1", "4x1 ", "4X1", "4x1x1", "1025x1", "4x4+2:4", "99999999999999999999x1"} {
 		if _, _, err := Shape(s); err == nil || !strings.Contains(err.Error(), "want RxC") {
 			t.Errorf("%q: %v", s, err)
 		}

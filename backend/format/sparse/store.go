@@ -79,7 +79,7 @@ func (f storage) GPU(s *ir.Store, x tensor.DType) ([]backend.GPUKernel, error) {
 // Shape reads a configuration RxC, such as 4x1.
 func Shape(config string) (r, c int, err error) {
 	p, err := prune.ParsePattern(prune.Block.String() + ":" + config)
-	if err != nil {
+	if err != nil || p != p.Blocks() {
 		return 0, 0, fmt.Errorf("configuration %q: want RxC, as in 4x1", config)
 	}
 	return p.R, p.C, nil

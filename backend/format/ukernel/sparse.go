@@ -23,6 +23,7 @@ type Sparse[I Index] struct {
 	spmv       spmv[I]
 	lanes      func() *lanes // nil where there are none
 	bounds     []int         // of the blocks of columns
+	addend     bool          // see Addend
 	panels     func() *panels
 }
 
@@ -118,6 +119,21 @@ func (a *Sparse[I]) Placed(kern *Kernels, bounds, at []int) *Sparse[I] {
 	placed := *a
 	placed.place(kern, bounds, at)
 	return &placed
+}
+
+// Addend returns a for products with the same panels that are added to others and finish nothing: rows without steps take no
+// time.
+func (a *Sparse[I]) Addend(kern *Kernels, bounds, at []int) *Sparse[I] {
+	added := *a
+	added.addend = true
+	return added.Placed(kern, bounds, at)
+}
+
+// Alone returns a for products with vectors in which no row waits for others: few rows of any length, from any one on.
+func (a *Sparse[I]) Alone() *Sparse[I] {
+	alone := *a
+	alone.lanes = nil
+	return &alone
 }
 
 // MaxPlace bounds the elements at which the columns of a panel begin.
@@ -231,7 +247,7 @@ func newPanels[I Index](a *Sparse[I], kernel [Columns / Granule]spmm, at []int) 
 			}
 			for l, is := range byLength {
 				for _, i := range is {
-					if l == 0 && b > 0 && b < len(a.bounds)-2 {
+					if l == 0 && (a.addend || b > 0 && b < len(a.bounds)-2) {
 						continue // adds nothing, and finishes nothing
 					}
 					blk.group = append(blk.group, uint32(i*a.rows), uint32(l))
@@ -272,6 +288,9 @@ func (a *Sparse[I]) Groups() int { return (a.m + a.rows - 1) / a.rows }
 // room, unless it is nil.
 func (a *Sparse[I]) Mul(block, r0, r1, width int, x, y []float32, acc bool, f *Finish) {
 	p := a.panels()
+	if a.addend && (!acc || f != nil) {
+		panic("ukernel: an addend is added, and finishes nothing")
+	}
 	if r0 < 0 || r0%p.chunk != 0 || r0 > r1 || r1 > a.m || r1%p.chunk != 0 && r1 != a.m {
 		panic("ukernel: rows are not whole chunks")
 	}

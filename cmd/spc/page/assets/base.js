@@ -46,7 +46,7 @@ function mix(a, b, share) {
   const at = i => Math.round(parseInt(a.slice(i, i + 2), 16) * share + parseInt(b.slice(i, i + 2), 16) * (1 - share));
   return `rgb(${at(1)},${at(3)},${at(5)})`;
 }
-const formats = ["dense", "ell", "nm", "block", "csr", "pair"];
+const formats = ["dense", "ell", "nm", "block", "csr", "hyb", "pair"];
 const formatColour = f => formats.includes(f) ? colours[f] : colours.none;
 
 function dot(colour) {
