@@ -86,6 +86,7 @@ func channelOptions(sparsity float64) prune.GraphOptions {
 // no channel can go.
 func checkChannels(t *testing.T, g *ir.Graph, o prune.GraphOptions) (*prune.GraphResult, *ir.Graph, error) {
 	t.Helper()
+	checkExchanges(t, g)
 	small, silent := g.Clone(), g.Clone()
 	r, err := prune.Graph(small, o)
 	if err != nil {
