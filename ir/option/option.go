@@ -35,6 +35,7 @@ const (
 	Method      Name = "Prune.Method"
 	Aim         Name = "Prune.AimDense"
 	Uncorrected Name = "Prune.Uncorrected"
+	Permute     Name = "Prune.Permute"
 	Reconstruct Name = "Prune.Reconstruct"
 
 	Quantize  Name = "Quantize.Type"
