@@ -27,6 +27,7 @@ var flagOf = map[option.Name]string{
 	option.Method:           "prune",
 	option.Aim:              "aim",
 	option.Uncorrected:      "uncorrected",
+	option.Permute:          "permute",
 	option.Reconstruct:      "reconstruct",
 	option.Quantize:         "quantize",
 	option.Ranges:           "ranges",

@@ -18,7 +18,7 @@ type flagGroup struct {
 
 // flagGroups is how the help of compile and prune lists flags.
 var flagGroups = []flagGroup{
-	{"Pruning", []string{"sparsity", "pattern", "keep", "layer"}, []string{"prune", "allocate", "aim", "reconstruct", "recipe", "uncorrected", "masks"}},
+	{"Pruning", []string{"sparsity", "pattern", "keep", "layer"}, []string{"prune", "allocate", "permute", "aim", "reconstruct", "recipe", "uncorrected", "masks"}},
 	{"Samples", []string{"calib", "calib-samples", "preprocess"}, []string{"samples", "mean", "std", "bgr", "calib-cache"}},
 	{"Quantising", []string{"quantize"}, []string{"keep-float", "ranges"}},
 	{"Sizes", []string{"dim", "shape"}, nil},
