@@ -1,6 +1,7 @@
 package spc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -21,6 +22,7 @@ import (
 	"spc/passes/calib"
 	"spc/passes/choose"
 	"spc/passes/fit"
+	"spc/passes/permute"
 	"spc/passes/prune"
 	"spc/passes/quant"
 	"spc/passes/recon"
@@ -85,6 +87,8 @@ type PruneOptions struct {
 	Method Method
 	// Refine changes the masks that Method chose, with samples. Empty is Unrefined.
 	Refine Refinement
+	// Permute puts channels in an order in which the pattern costs less. Empty is PermuteAuto.
+	Permute Permute
 	// AimDense fits what is left to the dense model's outputs in place of its weights.
 	AimDense bool
 	// Uncorrected leaves the means and variances of outputs as pruning with samples makes them.
@@ -176,6 +180,21 @@ const (
 	Joint          = fit.Joint      // by these and the effects that layers have together
 	AutoAllocation = fit.Auto       // whichever of these but Global is nearest the dense model's outputs
 )
+
+// Permute says whether channels are put in an order in which the pattern costs less.
+type Permute = permute.Choice
+
+// The choices of Permute.
+const (
+	PermuteNone = permute.None
+	PermuteAuto = permute.Auto // where the pattern is N:M or has blocks of several rows
+)
+
+// ParsePermute reads none or auto.
+func ParsePermute(s string) (Permute, error) { return permute.Parse(s) }
+
+// Permutes lists the choices of Permute.
+func Permutes() []Permute { return permute.Choices() }
 
 // ParseAllocation reads layer, global, normalised, curves, joint or auto.
 func ParseAllocation(s string) (Allocation, error) { return fit.ParseAllocation(s) }
@@ -473,11 +492,12 @@ func (o *CompileOptions) open(g *ir.Graph, info *onnx.Info) (map[string]Sizes, e
 func (o *PruneOptions) pass() (fit.Options, error) {
 	f := fit.Options{
 		GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: o.Pattern, Sparsity: o.Sparsity}, KeepNone: o.KeepNone, KeepEnds: o.KeepEnds},
-		Method:       o.Method, Refine: o.Refine, Allocate: o.Allocate, AimDense: o.AimDense, Uncorrected: o.Uncorrected, Reconstruct: o.Reconstruct,
+		Method:       o.Method, Refine: o.Refine, Allocate: o.Allocate, Permute: o.Permute, AimDense: o.AimDense, Uncorrected: o.Uncorrected, Reconstruct: o.Reconstruct,
 	}
 	if err := prune.CheckSparsity(o.Pattern, o.Sparsity); err != nil {
 		return f, err
 	}
+	f.Permute = cmp.Or(o.Permute, permute.Auto)
 	if own, ok := o.Pattern.OwnSparsity(); ok {
 		f.Sparsity = own
 	}

@@ -360,7 +360,9 @@ func pruneWeights(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
 			}
 		}
 	}
-	r, err := fit.Run(ctx, g, c.Prune)
+	o := c.Prune
+	o.Fixed = quant.Ordered(narrow)
+	r, err := fit.Run(ctx, g, o)
 	if err != nil {
 		return 0, err
 	}

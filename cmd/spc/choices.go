@@ -34,6 +34,7 @@ var flagOf = map[option.Name]string{
 	option.Refine:           "refine",
 	option.Aim:              "aim",
 	option.Uncorrected:      "uncorrected",
+	option.Permute:          "permute",
 	option.Reconstruct:      "reconstruct",
 	option.Quantize:         "quantize",
 	option.Ranges:           "ranges",

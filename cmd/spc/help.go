@@ -18,7 +18,7 @@ type flagGroup struct {
 
 // flagGroups is how the help of compile and prune lists flags.
 var flagGroups = []flagGroup{
-	{"Pruning", []string{"sparsity", "pattern", "keep", "layer"}, []string{"prune", "refine", "allocate", "aim", "reconstruct", "recipe", "uncorrected", "masks"}},
+	{"Pruning", []string{"sparsity", "pattern", "keep", "layer"}, []string{"prune", "refine", "allocate", "permute", "aim", "reconstruct", "recipe", "uncorrected", "masks"}},
 	{"Budgets", []string{"speedup", "max-drop", "latency", "size", "eval-data", "labels"}, []string{"flops", "pareto", "points", "eval-samples", "metric", "skip-class", "search", "threads"}},
 	{"Samples", []string{"calib", "calib-samples", "preprocess"}, []string{"samples", "mean", "std", "bgr", "calib-cache"}},
 	{"Quantising", []string{"quantize"}, []string{"keep-float", "ranges"}},

@@ -43,6 +43,7 @@ const (
 	Refine      Name = "Prune.Refine"
 	Aim         Name = "Prune.AimDense"
 	Uncorrected Name = "Prune.Uncorrected"
+	Permute     Name = "Prune.Permute"
 	Reconstruct Name = "Prune.Reconstruct"
 
 	Quantize  Name = "Quantize.Type"

@@ -366,21 +366,25 @@ func (f *fitter) correct(l *layer, s *obs.Solver, g *calib.Gram, e *edit) (strin
 	return c.Note, nil
 }
 
-// survey sees the inputs of all layers in the dense model.
-func (f *fitter) survey(curves bool) error {
+// survey sees the inputs of all layers in the dense model, which is reported as the stage.
+func (f *fitter) survey(stage string, curves bool) error {
 	front := f.Observer.Frontier(f.graph, f.Budget)
 	gram := func(use ir.WeightUse) (*calib.Gram, error) { return f.gram(front, use, calib.GramOptions{}) }
 	if f.Cache != "" {
-		s, err := f.Observer.Survey(f.ctx, f.graph, f.Cache, calib.SurveyOptions{Samples: f.Samples, Budget: f.Budget,
+		graph := f.graph
+		if f.moved != nil { // of which weights have the names that they had
+			graph = f.surveyed
+		}
+		s, err := f.Observer.Survey(f.ctx, graph, f.Cache, calib.SurveyOptions{Samples: f.Samples, Budget: f.Budget,
 			Progress: func(done, total int) { f.report("calibration statistics", done, total) }})
 		if err != nil {
 			return err
 		}
 		defer s.Close()
-		gram = s.Gram
+		gram = func(use ir.WeightUse) (*calib.Gram, error) { return f.reordered(use, s.Gram) }
 	}
 	for k, l := range f.layers {
-		f.report("survey", k, len(f.layers))
+		f.report(stage, k, len(f.layers))
 		g, err := gram(l.WeightUse)
 		if errors.Is(err, ir.ErrUnsupported) {
 			g, err = made(l.cols), nil
@@ -394,13 +398,20 @@ func (f *fitter) survey(curves bool) error {
 			l.power[c] = g.XX[c*l.cols+c] / float64(g.N)
 		}
 		l.variance = variances(l, g)
+		if stage == saliencies && f.ordersByOBS() {
+			s, err := obs.New(f.ctx, obs.Layer{Name: l.Node.String(), Rows: l.rows, Cols: l.cols, W: l.weights, H: g.XX}, f.Workers)
+			if err != nil {
+				return err
+			}
+			l.saliency = s.Saliency()
+		}
 		if curves {
 			if err := f.curve(l, g); err != nil {
 				return err
 			}
 		}
 	}
-	f.report("survey", len(f.layers), len(f.layers))
+	f.report(stage, len(f.layers), len(f.layers))
 	if curves {
 		return f.effects()
 	}

@@ -60,7 +60,7 @@ func (f *fitter) pick() error {
 			return err
 		}
 	} else if f.surveys() {
-		if err := f.survey(false); err != nil {
+		if err := f.survey("survey", false); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,7 @@ func opened(t *testing.T, g *ir.Graph, o Options) *fitter {
 	if err := f.open(); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.survey(true); err != nil {
+	if err := f.survey("survey", true); err != nil {
 		t.Fatal(err)
 	}
 	return f

@@ -3,7 +3,7 @@
 // solves for the weights of one layer after another on the inputs that the pruned
 // layers before it give, and reconstructs blocks by gradients. Whole channels stay until
 // then, with zeros in the columns that read them, and are removed last. It imports ir,
-// ir/op, ir/tensor, passes/calib, passes/obs, passes/prune and passes/recon.
+// ir/op, ir/tensor, passes/calib, passes/obs, passes/permute, passes/prune and passes/recon.
 package fit
 
 import (
@@ -16,24 +16,27 @@ import (
 	"spc/ir"
 	"spc/ir/option"
 	"spc/passes/calib"
+	"spc/passes/permute"
 	"spc/passes/prune"
 	"spc/passes/recon"
 )
 
 // Options say how to prune.
 type Options struct {
-	prune.GraphOptions                  // Allocate is not used
-	Method             Method           // empty is OBS with an observer, else Magnitude
-	Refine             Refinement       // of the masks that Method chose; empty is Unrefined
-	Allocate           prune.Allocation // one of Allocations; empty is Auto with an observer, else prune.PerLayer
-	AimDense           bool             // towards the dense model's outputs, from the pruned model's inputs
-	Uncorrected        bool             // keeps the outputs' means and variances as pruning leaves them
-	Observer           *calib.Observer  // nil sees nothing, which leaves Magnitude
-	Reconstruct        recon.Recipe     // by gradients, afterwards, unless it is nil
-	Budget             int              // bytes for values of samples; 0 is calib's own
-	Cache              string           // a file for what allocations see of the dense model; empty for none
-	Samples            string           // identifies the observer's samples in that file
-	Count              int              // of samples, by which Stages plans; 0 where that is not known
+	prune.GraphOptions                          // Allocate is not used
+	Method             Method                   // empty is OBS with an observer, else Magnitude
+	Refine             Refinement               // of the masks that Method chose; empty is Unrefined
+	Allocate           prune.Allocation         // one of Allocations; empty is Auto with an observer, else prune.PerLayer
+	AimDense           bool                     // towards the dense model's outputs, from the pruned model's inputs
+	Permute            permute.Choice           // empty is permute.None
+	Fixed              func(v *ir.Value) string // why channels of a weight must keep their places, empty where they need not; nil for no such
+	Uncorrected        bool                     // keeps the outputs' means and variances as pruning leaves them
+	Observer           *calib.Observer          // nil sees nothing, which leaves Magnitude
+	Reconstruct        recon.Recipe             // by gradients, afterwards, unless it is nil
+	Budget             int                      // bytes for values of samples; 0 is calib's own
+	Cache              string                   // a file for what allocations see of the dense model; empty for none
+	Samples            string                   // identifies the observer's samples in that file
+	Count              int                      // of samples, by which Stages plans; 0 where that is not known
 	Progress           func(stage string, done, total int)
 }
 
@@ -48,6 +51,8 @@ type Result struct {
 	Samples int `json:"samples,omitempty"`
 	// Trials are the allocations that were built, the chosen one first.
 	Trials []Trial `json:"trials,omitempty"`
+	// Permuted tells what an order of channels gives, nil where none was looked for.
+	Permuted *permute.Result `json:"permuted,omitempty"`
 	// Blocks are those that were reconstructed.
 	Blocks []recon.Block `json:"blocks,omitempty"`
 	// Rebuilt is recon.Report's divergence before and after.
@@ -90,10 +95,16 @@ func (o *Options) Check() error {
 	if o.Refine == "" {
 		o.Refine = Unrefined
 	}
+	if o.Permute == "" {
+		o.Permute = permute.None
+	}
 	if _, err := ParseMethod(string(o.Method)); err != nil {
 		return err
 	}
 	if _, err := ParseRefinement(string(o.Refine)); err != nil {
+		return err
+	}
+	if _, err := permute.Parse(string(o.Permute)); err != nil {
 		return err
 	}
 	if _, err := ParseAllocation(string(o.Allocate)); err != nil {
@@ -216,7 +227,7 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 	switch {
 	case !o.Asks():
 	case o.Observer == nil || o.sightless():
-		err = p.Select(o.Allocate, nil)
+		err = f.blindly(out)
 	case o.Pattern.Kind == prune.Channel:
 		err = f.channels(out)
 	default:
@@ -225,6 +236,7 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	out.Permuted.Note(p)
 	out.GraphResult = p.Result()
 	out.Allocate = string(o.Allocate)
 	return out, nil
@@ -237,6 +249,9 @@ type fitter struct {
 	graph  *ir.Graph
 	plan   *prune.Plan
 	layers []*layer // those of plan.Prunable
+
+	surveyed *ir.Graph        // the graph as it was before its channels were put in order, where a file is kept
+	moved    *prune.Exchanges // what that did, nil where nothing moved
 
 	samples int     // that calibration sees
 	trying  bool    // allocations, of models that are not refined
@@ -258,6 +273,7 @@ type layer struct {
 
 	// Means over the calibration samples.
 	power     []float64 // x_k^2
+	saliency  []float32 // [rows, cols], obs.Solver's, where channels are ordered by it
 	variance  []float64 // of y_m
 	positions float64   // columns that the weight multiplies, of all samples
 	sweep     []point   // relative errors of the layer by sparsity
@@ -277,11 +293,17 @@ type edit struct {
 	unseen string // why magnitudes decided
 }
 
-// open lists the layers and counts the samples.
-func (f *fitter) open() (err error) {
+// list lists the layers.
+func (f *fitter) list() {
+	f.layers = nil
 	for _, i := range f.plan.Prunable() {
 		f.layers = append(f.layers, f.layer(i))
 	}
+}
+
+// open lists the layers and counts the samples.
+func (f *fitter) open() (err error) {
+	f.list()
 	f.samples, err = f.Observer.Frontier(f.graph, f.Budget).Samples(f.ctx)
 	return err
 }
@@ -301,14 +323,18 @@ func (f *fitter) run(out *Result) error {
 		return err
 	}
 	out.Runs, out.Samples = f.samples, f.samples
+	if err := f.permute(out); err != nil {
+		return err
+	}
 	if f.method().sees == seesSlopes {
 		if err := f.slopes(); err != nil {
 			return err
 		}
 	}
 	names := f.allocations()
-	if f.surveys() {
-		if err := f.survey(slices.ContainsFunc(names, func(n prune.Allocation) bool { return find(n).curves })); err != nil {
+	curves := slices.ContainsFunc(names, func(n prune.Allocation) bool { return find(n).curves })
+	if f.surveys() && (curves || out.Permuted == nil) { // else permute saw what is needed
+		if err := f.survey("survey", curves); err != nil {
 			return err
 		}
 	}

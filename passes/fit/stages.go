@@ -6,6 +6,7 @@ import (
 
 	"spc/internal/pace"
 	"spc/ir"
+	"spc/passes/permute"
 	"spc/passes/prune"
 	"spc/passes/recon"
 )
@@ -37,18 +38,22 @@ func (o Options) Stages(g *ir.Graph) []pace.Stage {
 	if !o.Asks() {
 		return []pace.Stage{pace.Even("prune", 1, 0)}
 	}
-	if o.Check() != nil || o.Observer == nil || o.sightless() {
+	p, err := prune.NewPlan(g, o.GraphOptions)
+	if err != nil || o.Check() != nil {
 		return simple
 	}
-	p, err := prune.NewPlan(g, o.GraphOptions)
-	if err != nil {
-		return simple
+	var order []pace.Stage
+	if o.permutes() {
+		order = append(order, permute.Stage(p, ordering))
+	}
+	if o.Observer == nil || o.sightless() {
+		return append(order, simple...)
 	}
 	samples := float64(o.Count)
 	if samples == 0 {
 		samples = assumedSamples
 	}
-	s := stager{Options: o, graph: g, samples: samples, cores: float64(runtime.GOMAXPROCS(0))}
+	s := stager{Options: o, graph: g, order: order, samples: samples, cores: float64(runtime.GOMAXPROCS(0))}
 	s.measure(p)
 	return s.stages()
 }
@@ -57,6 +62,7 @@ func (o Options) Stages(g *ir.Graph) []pace.Stage {
 type stager struct {
 	Options
 	graph   *ir.Graph
+	order   []pace.Stage // of channels
 	samples float64
 	cores   float64
 	layers  []costs
@@ -113,6 +119,15 @@ func (s *stager) stages() (list []pace.Stage) {
 	}
 	names := s.allocations()
 	channels := s.Pattern.Kind == prune.Channel
+	seen := func(c costs) float64 { return c.forward + c.gram }
+	if s.surveys() && s.Cache != "" {
+		each("calibration statistics", "survey", 0, seen)
+		seen = func(costs) float64 { return 0 }
+	}
+	if s.permutes() && s.method().sees != seesNothing {
+		each(saliencies, "survey", 0, seen)
+	}
+	list = append(list, s.order...)
 	if s.method().sees == seesSlopes {
 		list = append(list, pace.Even("gradients", int(s.samples), 3*s.forward/s.samples))
 	}
@@ -120,12 +135,7 @@ func (s *stager) stages() (list []pace.Stage) {
 	for _, n := range names {
 		curves = curves || find(n).curves && !channels
 	}
-	if s.surveys() {
-		seen := func(c costs) float64 { return c.forward + c.gram }
-		if s.Cache != "" {
-			each("calibration statistics", "survey", 0, seen)
-			seen = func(costs) float64 { return 0 }
-		}
+	if s.surveys() && (curves || !s.permutes()) {
 		each("survey", "survey", 0, func(c costs) float64 {
 			if curves {
 				return seen(c) + c.curve

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 
+	"spc/internal/parallel"
 	"spc/passes/prune"
 )
 
@@ -49,8 +50,8 @@ func (s *Solver) alps(ctx context.Context, o Options) (*Result, error) {
 	for c := range a.root {
 		a.root[c] = math.Sqrt(s.at(c, c))
 	}
-	work := make([]alpsWorker, workerCount(s.workers))
-	err := each(ctx, s.workers, s.Rows, func(w, r int) {
+	work := make([]alpsWorker, parallel.Workers(s.workers))
+	err := parallel.Each(ctx, s.workers, s.Rows, func(w, r int) {
 		x := &work[w]
 		s.product(r, &x.products, &x.at)
 		for c, y := range x.products {
@@ -106,7 +107,7 @@ func (a *alps) iterate(ctx context.Context, work []alpsWorker, keep int) error {
 			}
 		}
 		tasks := (a.Rows + batch() - 1) / batch()
-		if err := each(ctx, a.workers, tasks, func(w, i int) {
+		if err := parallel.Each(ctx, a.workers, tasks, func(w, i int) {
 			work[w].step(a, i*batch(), min((i+1)*batch(), a.Rows), rho)
 		}); err != nil {
 			return err
@@ -186,7 +187,7 @@ func (x *alpsWorker) step(a *alps, lo, hi int, rho float64) {
 // pick decides by Z which units go.
 func (a *alps) pick(ctx context.Context, work []alpsWorker, keep int) error {
 	a.reset(keep)
-	err := each(ctx, a.workers, a.groups, func(w, g int) {
+	err := parallel.Each(ctx, a.workers, a.groups, func(w, g int) {
 		a.norms(g)
 		base := g * a.each
 		switch a.pattern.Kind {

@@ -23,5 +23,5 @@
 //
 // All matrices are float64 inside. Results are the same bytes for any number of
 // workers and for every width of vectors: each sum has one order. The package
-// imports internal/isa, ir and passes/prune and nothing else of the module.
+// imports internal/isa, internal/parallel, ir and passes/prune and nothing else of the module.
 package obs

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"spc/internal/parallel"
 	"spc/ir"
 	"spc/passes/prune"
 )
@@ -257,7 +258,7 @@ func invertUpper(r []float64, k, workers int) []float64 {
 	u := make([]float64, k*k)
 	count, width := slabs(k)
 	// Slabs of columns are independent of each other.
-	each(context.Background(), workers, count, func(_, t int) {
+	parallel.Each(context.Background(), workers, count, func(_, t int) {
 		lo, hi := t*width, min((t+1)*width, k)
 		at, coef := make([]int, panel), make([]float64, panel)
 		for i1 := hi; i1 > 0; i1 -= panel {
@@ -301,7 +302,7 @@ func (f *factor) inverse(workers int) []float64 {
 	k := f.k
 	inv := make([]float64, k*k)
 	tasks := (k + panel - 1) / panel
-	each(context.Background(), workers, tasks, func(_, t int) {
+	parallel.Each(context.Background(), workers, tasks, func(_, t int) {
 		lo, hi := t*panel, min((t+1)*panel, k)
 		at, coef := make([]int, panel), make([]float64, panel)
 		for q0 := 0; q0 < hi; q0 += panel {
@@ -365,8 +366,8 @@ func (s *Solver) form(ctx context.Context, d func(i int) float64) (float64, erro
 // forms returns d H d^T for each row d of D[rows,k]; h is [k,k] and whole.
 func forms(ctx context.Context, workers, rows, k int, d func(i int) float64, h []float64) ([]float64, error) {
 	out := make([]float64, rows)
-	work := make([]mulScratch, workerCount(workers))
-	err := each(ctx, workers, rows, func(w, r int) {
+	work := make([]mulScratch, parallel.Workers(workers))
+	err := parallel.Each(ctx, workers, rows, func(w, r int) {
 		m := &work[w]
 		m.load(k, func(j int) float64 { return d(r*k + j) })
 		y := m.times(h, k)

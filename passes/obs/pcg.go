@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"spc/internal/parallel"
 	"spc/passes/prune"
 )
 
@@ -20,8 +21,8 @@ func (s *Solver) Descend(ctx context.Context, mask *prune.Mask, start []float64,
 	r := s.result()
 	r.Mask = s.nonzerosOf(mask)
 	spans := sharing(r.Mask)
-	work := make([]descent, workerCount(s.workers))
-	err := each(ctx, s.workers, len(spans), func(w, i int) {
+	work := make([]descent, parallel.Workers(s.workers))
+	err := parallel.Each(ctx, s.workers, len(spans), func(w, i int) {
 		d := &work[w]
 		d.matrix(s, r.Mask, spans[i][0])
 		for row := spans[i][0]; row < spans[i][1]; row++ {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"spc/internal/parallel"
 	"spc/passes/prune"
 )
 
@@ -135,8 +136,8 @@ func (s *Solver) within(ctx context.Context, o Options, inner prune.Pattern) (*R
 // eachGroup runs do for every group of rows.
 func (s *Solver) eachGroup(ctx context.Context, u *units, do func(e *eliminator)) error {
 	inv := s.invert()
-	work := make([]*eliminator, workerCount(s.workers))
-	return each(ctx, s.workers, u.groups, func(w, g int) {
+	work := make([]*eliminator, parallel.Workers(s.workers))
+	return parallel.Each(ctx, s.workers, u.groups, func(w, g int) {
 		if work[w] == nil {
 			work[w] = newEliminator(s, u, inv)
 		}

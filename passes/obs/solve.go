@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"spc/internal/parallel"
 	"spc/passes/prune"
 )
 
@@ -43,8 +44,8 @@ func (s *Solver) solveRows(ctx context.Context, mask *prune.Mask, rows []int, ou
 		spans = append(spans, rows[:n])
 		rows = rows[n:]
 	}
-	work := make([]fit, workerCount(s.workers))
-	return each(ctx, s.workers, len(spans), func(w, i int) {
+	work := make([]fit, parallel.Workers(s.workers))
+	return parallel.Each(ctx, s.workers, len(spans), func(w, i int) {
 		work[w].rows(s, mask, spans[i], out)
 	})
 }
@@ -154,13 +155,13 @@ func (s *Solver) Aim(ctx context.Context, dx []float64) ([]float32, error) {
 	k := s.Cols
 	inv := s.invert()
 	aimed := make([]float32, len(s.W))
-	work := make([]struct{ diff, step mulScratch }, workerCount(s.workers))
+	work := make([]struct{ diff, step mulScratch }, parallel.Workers(s.workers))
 	diff := make([]float64, k*k)
 	for i := range diff {
 		diff[i] = dx[i] - s.h[i]
 	}
 	masked := make([]bool, s.Rows)
-	err := each(ctx, s.workers, s.Rows, func(w, r int) {
+	err := parallel.Each(ctx, s.workers, s.Rows, func(w, r int) {
 		row := s.W[r*k : (r+1)*k]
 		m := &work[w]
 		m.diff.load(k, func(j int) float64 { return float64(row[j]) })

@@ -3,6 +3,7 @@ package obs
 import (
 	"context"
 
+	"spc/internal/parallel"
 	"spc/passes/prune"
 )
 
@@ -41,7 +42,7 @@ func (s *Solver) sparseGPT(ctx context.Context, o Options) (*Result, error) {
 	}
 	width *= max(1, sgptBlock/width)
 
-	work := make([]settler, workerCount(s.workers))
+	work := make([]settler, parallel.Workers(s.workers))
 	for i := range work {
 		work[i].z = make([]float64, g.c)
 	}
@@ -49,7 +50,7 @@ func (s *Solver) sparseGPT(ctx context.Context, o Options) (*Result, error) {
 		hi := min(lo+width, k)
 		u0, u1 := lo/g.c, (hi-1)/g.c+1
 		if o.Pattern.Kind != prune.NM {
-			err := each(ctx, s.workers, g.groups, func(w, group int) { work[w].choose(g, group, u0, u1) })
+			err := parallel.Each(ctx, s.workers, g.groups, func(w, group int) { work[w].choose(g, group, u0, u1) })
 			if err != nil {
 				return nil, err
 			}
@@ -57,7 +58,7 @@ func (s *Solver) sparseGPT(ctx context.Context, o Options) (*Result, error) {
 		if o.Pattern.Kind == prune.Unstructured || o.Pattern.Kind == prune.Block {
 			g.chooseLayer(u0, u1)
 		}
-		err := each(ctx, s.workers, s.Rows, func(w, r int) { work[w].settle(g, r, lo, hi) })
+		err := parallel.Each(ctx, s.workers, s.Rows, func(w, r int) { work[w].settle(g, r, lo, hi) })
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package obs
 import (
 	"context"
 
+	"spc/internal/parallel"
 	"spc/passes/prune"
 )
 
@@ -30,8 +31,8 @@ func (s *Solver) Swap(ctx context.Context, p prune.Pattern, mask *prune.Mask, sw
 	inv := s.invert()
 	counts := make([]int, u.groups)
 	other := s.nonzeros()
-	work := make([]*swapper, workerCount(s.workers))
-	err = each(ctx, s.workers, u.groups, func(w, g int) {
+	work := make([]*swapper, parallel.Workers(s.workers))
+	err = parallel.Each(ctx, s.workers, u.groups, func(w, g int) {
 		if work[w] == nil {
 			work[w] = &swapper{s: s, u: &u, pattern: p, inv: inv}
 		}

@@ -533,34 +533,49 @@ func (f *flow) left(labels []int32) (n int) {
 
 // apply cuts off the channels that are gone.
 func (f *flow) apply(g *ir.Graph) error {
-	for _, c := range f.cuts {
+	f.gather(func(labels []int32) []int {
 		var keep []int
-		for i, l := range c.labels {
+		for i, l := range labels {
 			if !f.gone[f.root(l)] {
 				keep = append(keep, i)
 			}
 		}
-		v := c.node.Input(c.input)
-		if len(keep) == len(c.labels) || v == nil {
-			continue
+		if len(keep) == len(labels) {
+			return nil
 		}
-		axis := c.axis
-		if axis < 0 {
-			axis += v.Const.Rank()
-		}
-		t := take(v.Const, axis, keep)
-		if len(v.Uses()) == 1 && !v.IsOutput() {
-			v.SetConst(t)
-		} else {
-			c.node.SetInput(c.input, c.node.Graph().NewConst(v.Name, t))
-		}
-	}
+		return keep
+	})
 	for _, fix := range f.fixes {
 		if err := fix(); err != nil {
 			return err
 		}
 	}
 	return g.Infer()
+}
+
+// gather makes of every constant that has channels its slices at those places that at gives
+// for their labels; nil leaves it alone.
+func (f *flow) gather(at func(labels []int32) []int) {
+	for _, c := range f.cuts {
+		v := c.node.Input(c.input)
+		if v == nil {
+			continue
+		}
+		places := at(c.labels)
+		if places == nil {
+			continue
+		}
+		axis := c.axis
+		if axis < 0 {
+			axis += v.Const.Rank()
+		}
+		t := take(v.Const, axis, places)
+		if len(v.Uses()) == 1 && !v.IsOutput() {
+			v.SetConst(t)
+		} else {
+			c.node.SetInput(c.input, c.node.Graph().NewConst(v.Name, t))
+		}
+	}
 }
 
 // take returns the slices of t at some positions of an axis.

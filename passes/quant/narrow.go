@@ -153,6 +153,21 @@ func (w *Narrow) Channels() error {
 	return nil
 }
 
+// Ordered says of a weight why its channels must keep their places, empty where they need not:
+// scales of channels, which stay, hold for them in the order that they have.
+func Ordered(all []Narrow) func(v *ir.Value) string {
+	scaled := map[*ir.Value]bool{}
+	for i := range all {
+		scaled[all[i].Weight] = all[i].Channels() != nil
+	}
+	return func(v *ir.Value) string {
+		if scaled[v] {
+			return "its channels have scales of their own"
+		}
+		return ""
+	}
+}
+
 // Restore undoes Widen: each weight that is read still is rounded to its narrow type,
 // with the scales that it had. Zeros stay zeros, and so do weights that nobody changed.
 func Restore(g *ir.Graph, all []Narrow) error {

@@ -1,0 +1,339 @@
+package permute
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+	"spc/passes/prune"
+	"spc/tests/graphtest"
+)
+
+// drawn is an objective of random vectors, of which some elements are large.
+func drawn(r *rand.Rand, pattern string, channels, width int) *objective {
+	o := &objective{pattern: graphtest.Pattern(pattern), parts: []part{{0, width / 2, max(1, width/5)}, {width / 2, width, max(1, width/4)}}}
+	for range channels {
+		v := make([]float32, width)
+		for i := range v {
+			v[i] = float32(math.Exp(3 * r.NormFloat64()))
+		}
+		o.vectors = append(o.vectors, v)
+	}
+	return o
+}
+
+// naive is what a cell retains, in float64 and by sorting.
+func naive(o *objective, cell []int) (total float64) {
+	top := func(x []float64, n int) {
+		slices.Sort(x)
+		for _, v := range x[max(0, len(x)-n):] {
+			total += v
+		}
+	}
+	if o.pattern.Kind == prune.NM {
+		for i := range o.width() {
+			var x []float64
+			for _, c := range cell {
+				x = append(x, float64(o.vectors[c][i]))
+			}
+			top(x, int(math.Ceil(float64(o.pattern.N*len(cell))/float64(o.pattern.M))))
+		}
+		return total
+	}
+	for _, p := range o.parts {
+		var sums []float64
+		for i := p.lo; i < p.hi; i++ {
+			sum := 0.0
+			for _, c := range cell {
+				sum += float64(o.vectors[c][i])
+			}
+			sums = append(sums, sum)
+		}
+		top(sums, p.keep)
+	}
+	return total
+}
+
+var patterns = []string{"2:4", "1:3", "3:4", "uniform-block:4x1", "block:2x1"}
+
+func near(a, b, tolerance float64) bool { return math.Abs(a-b) <= tolerance*math.Abs(b) }
+
+func TestWhatCellsRetain(t *testing.T) {
+	const seed = 4
+	r := rand.New(rand.NewPCG(seed, 0))
+	for _, pattern := range patterns {
+		for range 50 {
+			o, s := drawn(r, pattern, 9, 2*(1+r.IntN(20))), &scratch{}
+			cell := r.Perm(9)[:1+r.IntN(4)]
+			if have, want := o.value(cell, s), naive(o, cell); !near(have, want, 1e-5) {
+				t.Fatalf("seed %d, %s: %v retains %g, want %g", seed, pattern, cell, have, want)
+			}
+			one := cell[r.IntN(len(cell))]
+			thresholds := make([]float32, o.width())
+			bound := o.without(cell, one, thresholds, s)
+			for other := range o.vectors {
+				if slices.Contains(cell, other) {
+					continue
+				}
+				with := slices.Clone(cell)
+				with[slices.Index(with, one)] = other
+				have, want := bound+float64(excess(o.vectors[other], thresholds)), naive(o, with)
+				if o.pattern.Kind == prune.NM && !near(have, want, 1e-5) || have < want*(1-1e-5) {
+					t.Fatalf("seed %d, %s: %v with %d for %d retains %g, bound %g", seed, pattern, cell, other, one, want, have)
+				}
+			}
+		}
+	}
+}
+
+// partitions calls see with every partition of channels into cells of a size.
+func partitions(left []int, size int, cells [][]int, see func(cells [][]int)) {
+	if len(left) == 0 {
+		see(cells)
+		return
+	}
+	var choose func(cell []int, from int)
+	choose = func(cell []int, from int) {
+		if len(cell) == size {
+			rest := slices.DeleteFunc(slices.Clone(left), func(c int) bool { return slices.Contains(cell, c) })
+			partitions(rest, size, append(cells, slices.Clone(cell)), see)
+			return
+		}
+		for i := from; i < len(left); i++ {
+			choose(append(cell, left[i]), i+1)
+		}
+	}
+	choose([]int{left[0]}, 1)
+}
+
+// The search comes near the best of all partitions, never below what it began with, and says what it found.
+func TestSearchAgainstAllPartitions(t *testing.T) {
+	const seed = 5
+	r := rand.New(rand.NewPCG(seed, 0))
+	found, cases := 0, 0
+	for _, pattern := range []string{"2:4", "uniform-block:4x1"} {
+		for range 20 {
+			o := drawn(r, pattern, 8, 16)
+			cells := [][]int{{0, 1, 2, 3}, {4, 5, 6, 7}}
+			sum := func(cells [][]int) (v float64) {
+				for _, c := range cells {
+					v += naive(o, c)
+				}
+				return v
+			}
+			most := 0.0
+			partitions([]int{0, 1, 2, 3, 4, 5, 6, 7}, 4, nil, func(cells [][]int) { most = max(most, sum(cells)) })
+			var first [][]int
+			for workers := 1; workers <= 3; workers += 2 {
+				s := &search{objective: o, ctx: context.Background(), workers: workers, budget: 1e9}
+				best, before, after, err := s.run(cells)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if first == nil {
+					first = best
+				}
+				if fmt.Sprint(best) != fmt.Sprint(first) {
+					t.Errorf("seed %d, %s: %v with %d workers, want %v as with one", seed, pattern, best, workers, first)
+				}
+				if !near(before, sum(cells), 1e-5) || !near(after, sum(best), 1e-5) || after < before {
+					t.Errorf("seed %d, %s: from %g to %g, want from %g to %g", seed, pattern, before, after, sum(cells), sum(best))
+				}
+				if members := slices.Sorted(slices.Values(slices.Concat(best...))); !slices.Equal(members, []int{0, 1, 2, 3, 4, 5, 6, 7}) {
+					t.Errorf("seed %d: cells %v", seed, best)
+				}
+				if after < 0.97*most {
+					t.Errorf("seed %d, %s: found %g, the best is %g", seed, pattern, after, most)
+				}
+				if near(after, most, 1e-6) {
+					found++
+				}
+				cases++
+			}
+		}
+	}
+	if found < cases*2/3 {
+		t.Errorf("seed %d: the best partition was found in %d of %d cases, want two of three", seed, found, cases)
+	}
+}
+
+// chain is two products between an input and an output, with weights that draw makes.
+func chain(t *testing.T, hidden int, draw func(row, col int) float32) *ir.Graph {
+	t.Helper()
+	g := graphtest.Parse(t, fmt.Sprintf(`graph "g"(%%x: f32[3,8]) {
+  %%a: f32[8,%[1]d] = const {%[2]s}
+  %%b: f32[%[1]d,6] = const {%[3]s}
+  %%h: f32[3,%[1]d] = MatMul "first" (%%x, %%a)
+  %%r: f32[3,%[1]d] = Relu "relu" (%%h)
+  %%y: f32[3,6] = MatMul "second" (%%r, %%b)
+  return %%y
+}`, hidden, zeros(8*hidden), zeros(6*hidden)))
+	for _, n := range g.Nodes {
+		if _, ok := n.Op.(*op.MatMul); !ok {
+			continue
+		}
+		shape := n.Inputs[1].Const.Shape()
+		w := make([]float32, shape[0]*shape[1])
+		for i := range w {
+			w[i] = draw(i%shape[1], i/shape[1])
+		}
+		n.Inputs[1].SetConst(tensor.From(w, shape...))
+	}
+	return g
+}
+
+func zeros(n int) string {
+	s := ""
+	for i := range n {
+		if i > 0 {
+			s += ", "
+		}
+		s += "0.0"
+	}
+	return s
+}
+
+// ordered runs the package by |w| on all weights that may be pruned.
+func ordered(t *testing.T, g *ir.Graph, pattern string, fixed func(*ir.Value) string) *Result {
+	t.Helper()
+	p, err := prune.NewPlan(g, prune.GraphOptions{Options: prune.Options{Pattern: graphtest.Pattern(pattern)}, KeepNone: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var weights []Weight
+	for _, i := range p.Prunable() {
+		l := p.Matrix(i)
+		w := Weight{Layer: i, Sparsity: 0.5}
+		for r := range l.Rows {
+			for c := range l.Cols {
+				x := l.Weights[c*l.Rows+r] // of MatMul
+				w.Saliency = append(w.Saliency, max(x, -x))
+			}
+		}
+		weights = append(weights, w)
+	}
+	r, _, err := Run(context.Background(), p, weights, Options{Fixed: fixed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Rows that want the same columns lie apart, and come to lie together.
+func TestBlocksOfRowsThatWantTheSameColumns(t *testing.T) {
+	g := chain(t, 16, func(row, col int) float32 {
+		if row%4 == col%4 {
+			return 4 + float32(row)/16
+		}
+		return 0.25
+	})
+	dense := g.Clone()
+	r := ordered(t, g, "uniform-block:4x1", nil)
+	graphtest.Same(t, dense, g, 1e-5)
+	if len(r.Groups) != 1 || r.Groups[0].Channels != 16 || !slices.Equal(r.Groups[0].From, []string{"first"}) || !slices.Equal(r.Groups[0].To, []string{"second"}) {
+		t.Errorf("groups %+v", r.Groups)
+	}
+	first, second := r.Layers[0], r.Layers[1]
+	if first.Why != "" || first.Before > 0.6 || first.After < 0.99 {
+		t.Errorf("%+v, want an order in which nearly all is kept", first)
+	}
+	if second.Why != "channels keep their order: they are an output of the model" || second.Before != second.After {
+		t.Errorf("%+v", second)
+	}
+}
+
+// Columns of large weights lie in the same groups, and come to lie in different ones.
+func TestGroupsOfColumnsThatAreLarge(t *testing.T) {
+	g := chain(t, 16, func(_, col int) float32 {
+		if col/4%2 == 0 {
+			return 4
+		}
+		return 0.25
+	})
+	dense := g.Clone()
+	r := ordered(t, g, "2:4", nil)
+	graphtest.Same(t, dense, g, 1e-5)
+	first, second := r.Layers[0], r.Layers[1]
+	if second.Why != "" || second.Before > 0.6 || second.After < 0.99 {
+		t.Errorf("%+v, want an order in which nearly all is kept", second)
+	}
+	if first.Why != "channels keep their order: its input channels are not followed" || first.Before != first.After {
+		t.Errorf("%+v", first)
+	}
+	r = ordered(t, dense, "2:4", func(v *ir.Value) string {
+		if v.Name == "b" {
+			return "it has scales"
+		}
+		return ""
+	})
+	if len(r.Groups) != 0 || r.Layers[1].Why != "channels keep their order: it has scales" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Taps of one channel fill groups of columns, which no order of channels changes.
+func TestTapsOfAChannelLieSideBySide(t *testing.T) {
+	w := zeros(8*4*9 + 8*4)
+	g := graphtest.Parse(t, fmt.Sprintf(`graph "g"(%%x: f32[1,4,5,5]) {
+  %%a: f32[8,4,1,1] = const {%s}
+  %%b: f32[4,8,3,3] = const {%s}
+  %%h: f32[1,8,5,5] = Conv "first" (%%x, %%a)
+  %%y: f32[1,4,3,3] = Conv "second" (%%h, %%b)
+  return %%y
+}`, w[:len("0.0, ")*8*4-2], w[:len("0.0, ")*8*4*9-2]))
+	p, err := prune.NewPlan(g, prune.GraphOptions{Options: prune.Options{Pattern: graphtest.Pattern("2:4")}, KeepNone: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := make([]float32, 4*8*9)
+	for i := range s {
+		s[i] = float32(i % 17)
+	}
+	r, _, err := Run(context.Background(), p, []Weight{{Layer: 1, Saliency: s, Sparsity: 0.5}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "9 weights of a channel lie side by side, which groups of 4 cannot tell apart"; len(r.Groups) != 0 || r.Layers[0].Why != want {
+		t.Errorf("%+v, want %q", r, want)
+	}
+}
+
+// Two producers of a sum are ordered together, by what both lose.
+func TestSumsShareAnOrder(t *testing.T) {
+	const seed = 6
+	r := rand.New(rand.NewPCG(seed, 0))
+	g := graphtest.Parse(t, fmt.Sprintf(`graph "g"(%%x: f32[3,8]) {
+  %%a: f32[8,16] = const {%[1]s}
+  %%b: f32[8,16] = const {%[1]s}
+  %%c: f32[16,6] = const {%[2]s}
+  %%p: f32[3,16] = MatMul "left" (%%x, %%a)
+  %%q: f32[3,16] = MatMul "right" (%%x, %%b)
+  %%s: f32[3,16] = Add "sum" (%%p, %%q)
+  %%y: f32[3,6] = MatMul "last" (%%s, %%c)
+  return %%y
+}`, zeros(8*16), zeros(16*6)))
+	for _, n := range g.Nodes {
+		if v := n.Input(1); v != nil && v.Const != nil {
+			w := make([]float32, v.Const.Len())
+			for i := range w {
+				w[i] = float32(r.NormFloat64())
+			}
+			v.SetConst(tensor.From(w, v.Const.Shape()...))
+		}
+	}
+	dense := g.Clone()
+	res := ordered(t, g, "uniform-block:4x1", nil)
+	graphtest.Same(t, dense, g, 1e-5)
+	if len(res.Groups) != 1 || !slices.Equal(res.Groups[0].From, []string{"left", "right"}) {
+		t.Errorf("seed %d: groups %+v", seed, res.Groups)
+	}
+	if a, b := res.Layers[0], res.Layers[1]; a.After+b.After <= a.Before+b.Before {
+		t.Errorf("seed %d: %+v and %+v, want more than before", seed, a, b)
+	}
+}
