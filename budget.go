@@ -128,6 +128,8 @@ func (b *BudgetOptions) check(o *CompileOptions) error {
 		return option.Errorf("a budget needs %v, samples that show what each layer loses", option.Calibration)
 	case o.Prune.Sparsity != 0:
 		return option.Errorf("%v %v beside a budget, which finds it", option.Sparsity, o.Prune.Sparsity)
+	case o.Calibration.Cache != "":
+		return option.Errorf("%v %s beside a budget, which keeps what it sees", option.CalibrationCache, o.Calibration.Cache)
 	case b.Inputs == nil:
 		return fmt.Errorf("BudgetOptions.Inputs is missing, which makes inputs: %w", ErrInvalid)
 	}

@@ -278,6 +278,7 @@ func TestBudgetsThatMakeNoSense(t *testing.T) {
 		"budgets are measured":   func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Target = spc.CUDA },
 		"needs Calibration":      func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Calibration.Inputs = nil },
 		"Sparsity 0.5 beside":    func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Sparsity = 0.5 },
+		"Cache c beside":         func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Calibration.Cache = "c" },
 		"Inputs is missing":      func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Inputs = nil },
 		"channels depend":        func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Patterns = []spc.Pattern{{Kind: spc.Channel}} },
 		"2 scores of samples":    func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Evaluate = uneven() },
