@@ -9,7 +9,6 @@ import (
 	"math"
 	"time"
 
-	"spc/backend/cpu"
 	"spc/internal/pace"
 	"spc/ir"
 	"spc/ir/option"
@@ -224,10 +223,9 @@ func heldInputs(all func(context.Context, []Port) iter.Seq2[map[string]*tensor.T
 
 // sizing is the state of CompileWithin.
 type sizing struct {
-	o    CompileOptions
-	b    BudgetOptions
-	held bool                                                                      // a quarter of the samples measures the divergence
-	all  func(context.Context, []Port) iter.Seq2[map[string]*tensor.Tensor, error] // of the calibration
+	o   CompileOptions
+	b   BudgetOptions
+	all func(context.Context, []Port) iter.Seq2[map[string]*tensor.Tensor, error] // of the calibration
 
 	dense  *Model // in floats
 	inputs map[string]*tensor.Tensor
@@ -568,6 +566,3 @@ func (s *sizing) layers(pick []int) (list []LayerSparsity) {
 	}
 	return list
 }
-
-// threads is the number that runs have.
-func (s *sizing) threads() int { return cmp.Or(s.o.Run.Threads, cpu.Cores()) }

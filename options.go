@@ -1,7 +1,6 @@
 package spc
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -87,7 +86,7 @@ type PruneOptions struct {
 	Method Method
 	// Refine changes the masks that Method chose, with samples. Empty is Unrefined.
 	Refine Refinement
-	// Permute puts channels in an order in which the pattern costs less. Empty is PermuteAuto.
+	// Permute puts channels in an order in which the pattern costs less. Empty is PermuteAuto with samples, else PermuteNone.
 	Permute Permute
 	// AimDense fits what is left to the dense model's outputs in place of its weights.
 	AimDense bool
@@ -446,6 +445,9 @@ func (o *CompileOptions) passContext(seen *calib.Observer) (*passes.Context, err
 	if o.Calibration.Cache != "" && o.Calibration.Identity == "" && seen != nil {
 		return nil, option.Errorf("%v %s needs %v, by which samples of others are told", option.CalibrationCache, o.Calibration.Cache, option.CalibrationIdentity)
 	}
+	if c.Prune.Permute == "" && seen != nil { // which takes long beside what magnitudes do
+		c.Prune.Permute = permute.Auto
+	}
 	c.Prune.Count = o.Calibration.Count
 	if c.Quant != nil {
 		c.Quant.Progress = o.Progress
@@ -497,7 +499,6 @@ func (o *PruneOptions) pass() (fit.Options, error) {
 	if err := prune.CheckSparsity(o.Pattern, o.Sparsity); err != nil {
 		return f, err
 	}
-	f.Permute = cmp.Or(o.Permute, permute.Auto)
 	if own, ok := o.Pattern.OwnSparsity(); ok {
 		f.Sparsity = own
 	}

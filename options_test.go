@@ -37,7 +37,7 @@ func TestChoicesAreFields(t *testing.T) {
 		}
 		found++
 		of := reflect.TypeFor[spc.CompileOptions]()
-		for _, other := range []reflect.Type{reflect.TypeFor[spc.RunOptions](), reflect.TypeFor[spc.DeviceOptions](), reflect.TypeFor[spc.TuneOptions]()} {
+		for _, other := range []reflect.Type{reflect.TypeFor[spc.RunOptions](), reflect.TypeFor[spc.DeviceOptions](), reflect.TypeFor[spc.TuneOptions](), reflect.TypeFor[spc.BudgetOptions]()} {
 			if field, is := strings.CutPrefix(path, other.Name()+"."); is {
 				of, path = other, field
 			}
