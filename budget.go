@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"spc/internal/pace"
@@ -93,8 +95,8 @@ type BudgetReport struct {
 // BudgetError says that no program was found that meets a budget. It is an ErrUnmet.
 type BudgetError struct {
 	BudgetReport
-	Nearest []BudgetPoint // two at most
-	Why     string
+	Nearest []BudgetPoint `json:"nearest"` // two at most
+	Why     string        `json:"why"`
 }
 
 // ErrUnmet is what a BudgetError wraps.
@@ -127,6 +129,12 @@ func (b *BudgetOptions) check(o *CompileOptions) error {
 		return option.Errorf("a budget needs %v, samples that show what each layer loses", option.Calibration)
 	case o.Prune.Sparsity != 0:
 		return option.Errorf("%v %v beside a budget, which finds it", option.Sparsity, o.Prune.Sparsity)
+	case o.Prune.Pattern != Pattern{} || o.Prune.Permute != "":
+		return option.Errorf("%v and %v beside a budget, which chooses among BudgetOptions.Patterns as channels lie", option.Pattern, option.Permute)
+	case o.Prune.Allocate != "":
+		return option.Errorf("%v %v beside a budget, which spreads zeros itself", option.Allocate, o.Prune.Allocate)
+	case o.Debug.StopAfter != "" || len(o.Debug.Disable) > 0:
+		return option.Errorf("%v or %v beside a budget, which measures whole programs", option.StopAfter, option.Passes)
 	case o.Calibration.Cache != "":
 		return option.Errorf("%v %s beside a budget, which keeps what it sees", option.CalibrationCache, o.Calibration.Cache)
 	case b.Inputs == nil:
@@ -178,6 +186,14 @@ func within(ctx context.Context, o CompileOptions, b BudgetOptions) (*BudgetRepo
 	s := &sizing{o: o, b: b, all: o.Calibration.Inputs}
 	if len(s.b.Patterns) == 0 {
 		s.b.Patterns = []Pattern{{Kind: Uniform}, {Kind: UniformBlock, R: 4, C: 1}}
+	}
+	if len(s.b.Patterns) == 1 { // that of layers whose share of zeros is given
+		s.o.Prune.Layers = slices.Clone(o.Prune.Layers)
+		for i := range s.o.Prune.Layers {
+			if l := &s.o.Prune.Layers[i]; l.Pattern == nil {
+				l.Pattern = &s.b.Patterns[0]
+			}
+		}
 	}
 	s.b.Search = max(0, cmp.Or(b.Search, 64))
 	if b.Evaluate == nil && (b.MaxDrop != nil || b.Front > 0) {
@@ -291,11 +307,22 @@ func (s *sizing) compileDense(ctx context.Context) (err error) {
 			shapes[p.Name] = append(shapes[p.Name], n)
 		}
 	}
-	// Formats are chosen for what is measured: one sample where the batch stays open.
-	s.o.Open = map[string]Sizes{}
+	// Formats are chosen for what is measured: one sample where the batch stays open and nobody says otherwise.
+	open := maps.Clone(s.o.Open)
 	for _, d := range s.dense.report.Open {
-		if _, given := s.o.Dims[d.Name]; d.Name != "" && !given {
-			s.o.Open[d.Name] = Sizes{Only: []int{1}, From: 1, To: 1}
+		_, fixed := s.o.Dims[d.Name]
+		if _, given := s.o.Open[d.Name]; d.Name != "" && !fixed && !given {
+			if open == nil {
+				open = map[string]Sizes{}
+			}
+			open[d.Name] = Sizes{Only: []int{1}, From: 1, To: 1}
+		}
+	}
+	if len(open) > len(s.o.Open) {
+		s.dense.Close()
+		s.o.Open, o.Open = open, open
+		if s.dense, err = Compile(ctx, o); err != nil {
+			return err
 		}
 	}
 	s.inputs, err = s.b.Inputs(s.dense.Inputs(), shapes)
@@ -336,6 +363,12 @@ func (s *sizing) run(ctx context.Context) (*Model, error) {
 	if err := s.compileDense(ctx); err != nil {
 		return nil, err
 	}
+	if s.b.MaxDrop != nil || s.b.Evaluate != nil || s.b.Front > 0 {
+		s.step("evaluate", 0, 1)
+		if s.scores, err = s.evaluate(ctx, s.dense); err != nil {
+			return nil, err
+		}
+	}
 	list := s.choices()
 	if err := s.measure(ctx, list); err != nil {
 		return nil, err
@@ -353,12 +386,6 @@ func (s *sizing) run(ctx context.Context) (*Model, error) {
 			points[i] = s.point(p.pick, p.divergence)
 		}
 		s.b.Tell(points, s.build*float64(s.planned()))
-	}
-	if s.b.MaxDrop != nil || s.b.Evaluate != nil || s.b.Front > 0 {
-		s.step("evaluate", 0, 1)
-		if s.scores, err = s.evaluate(ctx, s.dense); err != nil {
-			return nil, err
-		}
 	}
 	if s.b.Front > 0 {
 		if err := s.walk(ctx, front); err != nil {
@@ -390,7 +417,7 @@ func (s *sizing) stages() []Stage {
 	n := len(s.choices())
 	return []Stage{
 		pace.Even("dense", 1, 1), pace.Even("times", n, 1), pace.Even("database", 50, 2), pace.Even("effects", 50, 0.5),
-		pace.Even("compare", 12, 1), pace.Even("effects together", 50, 1), pace.Even("compare", 12, 1), pace.Even("candidates", max(1, s.planned()), 30),
+		pace.Even("effects together", 50, 1), pace.Even("compare", 24, 1), pace.Even("candidates", max(1, s.planned()), 30),
 	}
 }
 
@@ -450,7 +477,7 @@ func (s *sizing) price() [][]budget.Choice {
 	add := func(what string, limit float64, of func(k, e int) float64) {
 		s.what, s.limit, use = append(s.what, what), append(s.limit, limit), append(use, of)
 	}
-	if b.timed() || !b.limited() {
+	if b.timed() || !b.limited() || b.MaxDrop != nil || s.b.Front > 0 {
 		limit := math.Inf(1)
 		if b.Speedup > 0 {
 			limit = s.costs.dense / b.Speedup
@@ -464,11 +491,14 @@ func (s *sizing) price() [][]budget.Choice {
 		add("size", float64(b.Size)-s.costs.restBytes, func(k, e int) float64 { return s.costs.bytes[k][e] })
 	}
 	if b.FLOPs > 0 {
-		add("flops", b.FLOPs*s.costs.allWork-s.costs.restWork, s.work)
+		add("flops", b.FLOPs*s.denseWork()-s.costs.restWork, s.work)
 	}
 	for k, l := range s.base.Layers {
 		for e := range l.Entries {
-			c := budget.Choice{Loss: l.Effect * l.Entries[e].Error}
+			c := budget.Choice{}
+			if l.Entries[e].Error > 0 {
+				c.Loss = min(l.Effect*l.Entries[e].Error, math.MaxFloat32)
+			}
 			for _, of := range use {
 				c.Uses = append(c.Uses, of(k, e))
 			}
@@ -476,6 +506,14 @@ func (s *sizing) price() [][]budget.Choice {
 		}
 	}
 	return items
+}
+
+// denseWork is the multiply-adds of a sample in the model that others are compared with.
+func (s *sizing) denseWork() (work float64) {
+	for _, l := range s.dense.report.Layers {
+		work += float64(l.Nonzeros) * float64(max(1, l.N))
+	}
+	return work
 }
 
 // work is the multiply-adds that an entry leaves of a layer.
@@ -493,44 +531,51 @@ type combination struct {
 // frontPoints is how many combinations a front has.
 const frontPoints = 12
 
-// front are combinations from the dense one to the fastest, with what they diverge: of each time the better of what the effects of layers
-// alone suggest, and what those among others do.
+// front are combinations from the dense one to the fastest, with what they diverge: those that the effects of layers alone suggest, and those among
+// others, without those than which another is faster and diverges no more.
 func (s *sizing) front(ctx context.Context) ([]combination, error) {
 	s.items = s.price()
 	n := max(frontPoints, s.b.Front)
-	var list []combination
-	better := func(picks [][]int) error {
-		for i, p := range picks {
-			if i == 0 {
-				p = make([]int, len(p)) // the model as it is
-			}
-			d, err := s.base.Divergence(ctx, p)
-			if err != nil {
-				return err
-			}
-			c := combination{p, d}
-			s.step("compare", i, len(picks))
-			switch {
-			case i >= len(list):
-				list = append(list, c)
-			case d < list[i].divergence && s.uses(p) <= s.uses(list[i].pick)*1.001:
-				list[i] = c
-			}
-		}
-		return nil
-	}
 	alone := budget.Front(s.items, n)
-	if err := better(alone); err != nil {
-		return nil, err
-	}
 	if err := s.base.Among(ctx, alone[len(alone)/2]); err != nil {
 		return nil, err
 	}
 	s.joint = s.price()
-	if err := better(budget.Front(s.joint, n)); err != nil {
-		return nil, err
+	var list []combination
+	picks := slices.Concat([][]int{make([]int, len(s.items))}, alone[1:], budget.Front(s.joint, n)[1:])
+	for i, p := range picks {
+		s.step("compare", i, len(picks))
+		d, err := s.base.Divergence(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, combination{p, d})
 	}
-	return list, nil
+	slices.SortStableFunc(list, func(a, b combination) int {
+		return cmp.Or(cmp.Compare(s.uses(b.pick), s.uses(a.pick)), cmp.Compare(b.divergence, a.divergence))
+	})
+	var out []combination
+	for _, c := range list { // the slowest first
+		for len(out) > 1 && out[len(out)-1].divergence >= c.divergence {
+			out = out[:len(out)-1]
+		}
+		if len(out) == 0 || s.uses(c.pick) < s.uses(out[len(out)-1].pick) {
+			out = append(out, c)
+		}
+	}
+	return thinned(out, n), nil
+}
+
+// thinned are n of a list, evenly spread, with both ends.
+func thinned(list []combination, n int) []combination {
+	if len(list) <= n {
+		return list
+	}
+	out := make([]combination, n)
+	for i := range out {
+		out[i] = list[i*(len(list)-1)/(n-1)]
+	}
+	return out
 }
 
 // uses is how much of the first limited thing a combination takes.
@@ -547,7 +592,7 @@ func (s *sizing) seconds(pick []int) float64 {
 
 // point describes a combination.
 func (s *sizing) point(pick []int, divergence float64) BudgetPoint {
-	p := BudgetPoint{Predicted: digits3(1e3 * s.seconds(pick)), Divergence: digits3(divergence)}
+	p := BudgetPoint{Predicted: digits3(1e3 * s.seconds(pick)), Divergence: digits3(min(divergence, math.MaxFloat32))}
 	zeros, all := 0, 0
 	for k, e := range pick {
 		zeros, all = zeros+s.base.Layers[k].Entries[e].Zeros, all+s.base.Layers[k].Weights

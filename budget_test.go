@@ -225,6 +225,28 @@ func TestDropsAreBounded(t *testing.T) {
 	}
 }
 
+// Where nothing but the dense program loses little enough, that is what is kept, however few the samples are.
+func TestTheDenseProgramLosesNothing(t *testing.T) {
+	o, b := forBudget(t)
+	drop := 0.0
+	b.MaxDrop = &drop
+	b.Evaluate = func(_ context.Context, m *spc.Model) ([]float64, error) {
+		scores := make([]float64, 3)
+		for i := range scores {
+			scores[i] = float64(m.Explain().Totals.Nonzeros)
+		}
+		return scores, nil
+	}
+	m, err := spc.CompileWithin(t.Context(), o, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if tried := m.Explain().Budget.Tried; m.Explain().Totals.Nonzeros < m.Explain().Totals.Weights-10 || tried[len(tried)-1].Drop.Bound != 0 {
+		t.Errorf("%+v, %+v", m.Explain().Totals, tried)
+	}
+}
+
 // Without labels what is bounded is the divergence on samples that nothing else saw.
 func TestDivergenceIsMeasuredOnSamplesOfItsOwn(t *testing.T) {
 	o, b := forBudget(t)
@@ -239,19 +261,19 @@ func TestDivergenceIsMeasuredOnSamplesOfItsOwn(t *testing.T) {
 	if d := tried[len(tried)-1].Drop; d == nil || d.N != 2 || d.Bound > drop {
 		t.Errorf("%+v, want that of 2 of 8 inputs", d)
 	}
-	if p := m.Explain().Prune; p != nil && p.Runs != 6 {
+	if p := m.Explain().Prune; p != nil && p.Asks && p.Runs != 6 {
 		t.Errorf("pruned on %d runs, want the other 6", p.Runs)
 	}
 }
 
 func TestFrontsAreBuilt(t *testing.T) {
 	o, b := forBudget(t)
-	b.Front = 4
+	b.Front = 3
 	r, err := spc.Front(t.Context(), o, b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Front) < 3 {
+	if len(r.Front) != 3 {
 		t.Fatalf("%d programs", len(r.Front))
 	}
 	for i, p := range r.Front {
@@ -267,18 +289,23 @@ func TestFrontsAreBuilt(t *testing.T) {
 func TestBudgetsThatMakeNoSense(t *testing.T) {
 	minus := -1.0
 	for want, change := range map[string]func(o *spc.CompileOptions, b *spc.BudgetOptions){
-		"the budget is empty":    func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Budget = spc.Budget{} },
-		"Speedup -2":             func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Speedup = -2 },
-		"Speedup NaN":            func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Speedup = math.NaN() },
-		"Latency -1ns":           func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Latency = -1 },
-		"Size -1":                func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Size = -1 },
-		"FLOPs 2":                func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.FLOPs = 2 },
-		"MaxDrop -1":             func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.MaxDrop = &minus },
-		"Front 1":                func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Front = 1 },
-		"budgets are measured":   func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Target = spc.CUDA },
-		"needs Calibration":      func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Calibration.Inputs = nil },
-		"Sparsity 0.5 beside":    func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Sparsity = 0.5 },
-		"Cache c beside":         func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Calibration.Cache = "c" },
+		"the budget is empty":  func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Budget = spc.Budget{} },
+		"Speedup -2":           func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Speedup = -2 },
+		"Speedup NaN":          func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Speedup = math.NaN() },
+		"Latency -1ns":         func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Latency = -1 },
+		"Size -1":              func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Size = -1 },
+		"FLOPs 2":              func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.FLOPs = 2 },
+		"MaxDrop -1":           func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.MaxDrop = &minus },
+		"Front 1":              func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Front = 1 },
+		"budgets are measured": func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Target = spc.CUDA },
+		"needs Calibration":    func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Calibration.Inputs = nil },
+		"Sparsity 0.5 beside":  func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Sparsity = 0.5 },
+		"Cache c beside":       func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Calibration.Cache = "c" },
+		"Pattern and Prune.Permute": func(o *spc.CompileOptions, _ *spc.BudgetOptions) {
+			o.Prune.Pattern = spc.Pattern{Kind: spc.Block, R: 4, C: 1}
+		},
+		"Allocate layer beside":  func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Allocate = spc.PerLayer },
+		"StopAfter or":           func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Debug.StopAfter = "fold" },
 		"Inputs is missing":      func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Inputs = nil },
 		"channels depend":        func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Patterns = []spc.Pattern{{Kind: spc.Channel}} },
 		"2 scores of samples":    func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Evaluate = uneven() },

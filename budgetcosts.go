@@ -69,7 +69,7 @@ func (s *sizing) measure(ctx context.Context, list []fit.Choice) error {
 	c.byWeight = map[string][]taken{}
 	o := s.plain()
 	o.Open = s.o.Open
-	o.Prune.Layers = s.o.Prune.Layers
+	o.Prune.Layers, o.Prune.Permute = s.o.Prune.Layers, PermuteNone
 	if o.Quantize.Type == tensor.I8 {
 		o.Calibration.Inputs, o.Calibration.Cache = few(o.Calibration.Inputs), ""
 		o.Prune.Uncorrected = true
@@ -82,11 +82,12 @@ func (s *sizing) measure(ctx context.Context, list []fit.Choice) error {
 			return err
 		}
 		if i > 0 {
+			o.Prune.Permute = PermuteNone
 			o.Prune.Pattern, o.Prune.Sparsity = list[i-1].Pattern, list[i-1].Sparsity
 		}
 		o.Prune.Method, o.Prune.Allocate = Magnitude, PerLayer
 		if i == 0 && len(o.Prune.Layers) == 0 {
-			o.Prune = PruneOptions{Keep: o.Prune.Keep, KeepNone: o.Prune.KeepNone, KeepEnds: o.Prune.KeepEnds}
+			o.Prune = s.plain().Prune
 		}
 		m, err := Compile(ctx, o)
 		if err != nil {
@@ -197,8 +198,11 @@ func (c *costs) settle(b *fit.Base) {
 	mine := 0.0
 	for _, l := range b.Layers {
 		list := c.byWeight[l.Weight]
-		for len(list) < len(l.Entries) {
-			list = append(list, taken{})
+		if len(list) == 0 {
+			list = []taken{{}}
+		}
+		for len(list) < len(l.Entries) { // what no compilation shows changes nothing
+			list = append(list, list[0])
 		}
 		var seconds, bytes []float64
 		for _, t := range list[:len(l.Entries)] {

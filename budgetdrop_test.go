@@ -25,7 +25,7 @@ func TestBoundsCoverTheTrueDrop(t *testing.T) {
 					model[i] = 100
 				}
 			}
-			d, err := dropOf(dense, model)
+			d, err := dropOf(dense, model, rightOrWrong)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,19 +38,19 @@ func TestBoundsCoverTheTrueDrop(t *testing.T) {
 			t.Errorf("%+v: the bound covers %.3f, want 0.9", c, share)
 		}
 	}
-	d, err := dropOf([]float64{100, 0, 100, 100}, []float64{100, 100, 0, 0})
+	d, err := dropOf([]float64{100, 0, 100, 100}, []float64{100, 100, 0, 0}, rightOrWrong)
 	if err != nil || d.Points != 25 || d.Dense != 75 || d.N != 4 || !(d.Bound > 25) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	for _, c := range [][2][]float64{{nil, nil}, {{1}, {1, 2}}} {
-		if _, err := dropOf(c[0], c[1]); err == nil {
+		if _, err := dropOf(c[0], c[1], 0); err == nil {
 			t.Errorf("%v are compared", c)
 		}
 	}
-	if d, err := dropOf(make([]float64, 100), []float64(nil)); err == nil {
+	if d, err := dropOf(make([]float64, 100), []float64(nil), 0); err == nil {
 		t.Errorf("%+v", d)
 	}
-	if d, _ := dropOf([]float64{0, 0}, []float64{-1e30, 0}); math.IsNaN(d.Bound) || d.Bound < d.Points {
+	if d, _ := dropOf([]float64{0, 0}, []float64{math.NaN(), math.Inf(-1)}, 0); !(d.Bound >= d.Points) || math.IsInf(d.Bound, 0) {
 		t.Errorf("%+v", d)
 	}
 }

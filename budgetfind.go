@@ -21,6 +21,8 @@ type made struct {
 	model *Model
 	pick  []int
 	point BudgetPoint
+	dense bool // it is the model that others are compared with
+	at    int  // in BudgetReport.Tried
 }
 
 func (m *made) close() {
@@ -48,7 +50,7 @@ func (s *sizing) make(ctx context.Context, pick []int, divergence float64) (*mad
 	if err != nil {
 		return nil, err
 	}
-	out := &made{m, pick, s.point(pick, divergence)}
+	out := &made{model: m, pick: pick, point: s.point(pick, divergence), dense: slices.Max(pick) == 0 && len(s.o.Prune.Layers) == 0 && o.Quantize.Type == 0}
 	if err := s.gauge(ctx, out); err != nil {
 		out.close()
 		return nil, err
@@ -59,6 +61,7 @@ func (s *sizing) make(ctx context.Context, pick []int, divergence float64) (*mad
 // gauge measures what a model takes and loses.
 func (s *sizing) gauge(ctx context.Context, m *made) (err error) {
 	p := &m.point
+	p.Divergence = min(p.Divergence, math.MaxFloat32)
 	if err := s.race(ctx, m); err != nil {
 		return err
 	}
@@ -69,16 +72,24 @@ func (s *sizing) gauge(ctx context.Context, m *made) (err error) {
 	for _, l := range m.model.report.Layers {
 		work += float64(l.Nonzeros) * float64(max(1, l.N))
 	}
-	p.FLOPs = work / s.costs.allWork
+	p.FLOPs = work / s.denseWork()
 	if r := m.model.report.Prune; r != nil {
 		p.Sparsity = r.Prunable.Sparsity()
 	}
-	if s.scores != nil {
+	switch {
+	case s.scores == nil:
+	case m.dense: // of which no sample needs to tell that it loses nothing
+		p.Drop = &Drop{N: len(s.scores), Dense: mean(s.scores)}
+	default:
 		scores, err := s.evaluate(ctx, m.model)
 		if err != nil {
 			return err
 		}
-		if p.Drop, err = dropOf(s.scores, scores); err != nil {
+		least := 0.0
+		if s.b.Evaluate != nil {
+			least = rightOrWrong
+		}
+		if p.Drop, err = dropOf(s.scores, scores, least); err != nil {
 			return err
 		}
 	}
@@ -90,11 +101,16 @@ func (s *sizing) gauge(ctx context.Context, m *made) (err error) {
 func (s *sizing) sizeWith(m *made) (int64, error) {
 	r := s.report
 	r.Tried = []BudgetPoint{m.point}
-	for range s.planned() {
-		p := m.point
-		p.Layers, p.Drop = nil, &Drop{Points: 0.123456789, Bound: 0.123456789, Dense: 12.3456789}
-		p.Unmet = []Unmet{{"max-drop", 0.123456789, 0.123456789}}
-		r.Tried = append(r.Tried, p)
+	if s.b.Size == 0 { // of a front the sizes without it are of use
+		r.Front = nil
+	} else {
+		const digits = 0.1234567890123456
+		for range mostTries {
+			p := m.point
+			p.Layers, p.Size, p.FLOPs, p.Drop = nil, math.MaxInt32, digits, &Drop{digits, digits, 10000, digits}
+			p.Unmet = slices.Repeat([]Unmet{{"max-drop", digits, digits}}, 4)
+			r.Tried = append(r.Tried, p)
+		}
 	}
 	m.model.report.Budget = &r
 	defer func() { m.model.report.Budget = nil }()
@@ -128,7 +144,8 @@ const (
 
 // race runs a model and the dense one in turns.
 func (s *sizing) race(ctx context.Context, m *made) error {
-	best, middle := [2]float64{math.Inf(1), math.Inf(1)}, [2]float64{math.Inf(1), math.Inf(1)}
+	best := [2]float64{math.Inf(1), math.Inf(1)}
+	var all []float64 // of the model
 	models := [2]*Model{s.dense, m.model}
 	for _, model := range models {
 		if _, err := model.Run(ctx, s.inputs); err != nil {
@@ -149,11 +166,11 @@ func (s *sizing) race(ctx context.Context, m *made) error {
 		}
 		for k := range models {
 			best[k] = min(best[k], slices.Min(times[k]))
-			middle[k] = min(middle[k], median(times[k]))
 		}
+		all = append(all, times[1]...)
 	}
 	p := &m.point
-	p.DenseMs, p.Ms, p.Median = 1e3*best[0], 1e3*best[1], 1e3*middle[1]
+	p.DenseMs, p.Ms, p.Median = 1e3*best[0], 1e3*best[1], 1e3*median(all)
 	p.Speedup = best[0] / best[1]
 	return nil
 }
@@ -207,24 +224,43 @@ func (s *sizing) heldOut(ctx context.Context) func(yield func(map[string]*tensor
 // quantile90 is the point below which nine tenths of a normal distribution lie.
 const quantile90 = 1.2815515655446004
 
+// rightOrWrong is the difference in points of a sample that is right or wrong.
+const rightOrWrong = 100
+
+// worstScore stands for scores that are no numbers, or less.
+const worstScore = -1e9
+
+func mean(v []float64) float64 {
+	sum := 0.0
+	for _, x := range v {
+		sum += x
+	}
+	return sum / float64(max(1, len(v)))
+}
+
 // dropOf compares scores of the same samples. The bound is that of the mean of paired differences, with one difference each way added as in
-// Agresti and Min, "Simple improved confidence intervals for comparing matched proportions" (2005), as large as the largest, or as a
-// sample that is right or wrong where there is none.
-func dropOf(dense, model []float64) (*Drop, error) {
+// Agresti and Min, "Simple improved confidence intervals for comparing matched proportions" (2005), as large as the largest, or
+// as so many points where there is none.
+func dropOf(dense, model []float64, none float64) (*Drop, error) {
 	if len(dense) != len(model) || len(dense) == 0 {
 		return nil, fmt.Errorf("%d scores of samples, and %d of the dense model: %w", len(model), len(dense), ErrInvalid)
 	}
-	sum, squares, largest, mean := 0.0, 0.0, 0.0, 0.0
+	sum, squares, largest := 0.0, 0.0, 0.0
+	known := func(x float64) float64 {
+		if !(x > worstScore) { // NaN among them
+			return worstScore
+		}
+		return min(x, -worstScore)
+	}
 	for i, d := range dense {
-		x := d - model[i]
-		mean += d
+		x := known(d) - known(model[i])
 		sum, squares, largest = sum+x, squares+x*x, max(largest, math.Abs(x))
 	}
 	n := float64(len(dense))
 	if largest == 0 {
-		largest = 100
+		largest = none
 	}
-	out := &Drop{Points: sum / n, N: len(dense), Dense: mean / n}
+	out := &Drop{Points: sum / n, N: len(dense), Dense: known(mean(dense))}
 	m := sum / (n + 2)
 	variance := (squares+2*largest*largest)/(n+2) - m*m
 	out.Bound = max(out.Points, m+quantile90*math.Sqrt(variance/(n+2)))
@@ -233,7 +269,7 @@ func dropOf(dense, model []float64) (*Drop, error) {
 
 // walk builds the combinations of a front for the report.
 func (s *sizing) walk(ctx context.Context, front []combination) error {
-	for _, c := range front {
+	for _, c := range thinned(front, s.b.Front) {
 		m, err := s.make(ctx, c.pick, c.divergence)
 		if err != nil {
 			return err
@@ -266,27 +302,28 @@ func (s *sizing) reach(ctx context.Context, front []combination) (*Model, error)
 		if err != nil {
 			return nil, err
 		}
-		if !ok && try == 0 {
-			return nil, s.cannot(ctx, front)
-		}
-		if !ok { // by what was measured; perhaps the least there is does
-			pick = budget.Frugal(s.items)
-		}
-		if slices.ContainsFunc(built, func(p []int) bool { return slices.Equal(p, pick) }) {
-			break
+		if !ok { // perhaps the least there is does, as it is measured
+			pick = s.least()
 		}
 		pick, divergence, err := s.evolve(ctx, limits, pick, try == 0)
 		if err != nil {
 			return nil, err
+		}
+		if slices.ContainsFunc(built, func(p []int) bool { return slices.Equal(p, pick) }) {
+			if !ok || found != nil {
+				break
+			}
+			s.tighten(adjust, pick) // until another comes
+			continue
 		}
 		built = append(built, pick)
 		m, err := s.make(ctx, pick, divergence)
 		if err != nil {
 			return nil, err
 		}
-		s.report.Tried = append(s.report.Tried, m.point)
+		s.try(m)
 		met := s.within(&m.point)
-		if met {
+		if met && (found == nil || m.point.Divergence < found.point.Divergence) {
 			found.close()
 			found = m
 		} else {
@@ -301,9 +338,9 @@ func (s *sizing) reach(ctx context.Context, front []combination) (*Model, error)
 	}
 	switch {
 	case found == nil:
-		return nil, s.unmet(ctx, front, "no program that was built is within it")
+		return s.unmet(ctx, front, "no program that was built is within it")
 	case len(found.point.Unmet) > 0:
-		return nil, s.unmet(ctx, front, "what is fast and small enough loses too much")
+		return s.unmet(ctx, front, "what is fast and small enough loses too much")
 	}
 	return s.keep(&found), nil
 }
@@ -314,7 +351,7 @@ func (s *sizing) solve(ctx context.Context, limits []float64) (best []int, ok bo
 	for _, items := range [][][]budget.Choice{s.items, s.joint} {
 		pick, found := budget.Solve(items, limits)
 		if !found {
-			return nil, false, nil
+			continue
 		}
 		d, err := s.base.Divergence(ctx, pick)
 		if err != nil {
@@ -324,7 +361,40 @@ func (s *sizing) solve(ctx context.Context, limits []float64) (best []int, ok bo
 			best, least = pick, d
 		}
 	}
-	return best, true, nil
+	return best, best != nil, nil
+}
+
+// least is the combination that takes the least of what is the hardest to keep within its limit.
+func (s *sizing) least() []int {
+	worst, at := math.Inf(-1), 0
+	for i, l := range s.limit {
+		share := budget.Uses(s.items, budget.Frugal(s.items, i))[i] / max(l, 1e-12)
+		if share > worst {
+			worst, at = share, i
+		}
+	}
+	return budget.Frugal(s.items, at)
+}
+
+// try notes a model that was built.
+func (s *sizing) try(m *made) {
+	m.at = len(s.report.Tried)
+	s.report.Tried = append(s.report.Tried, m.point)
+}
+
+// tighten has limits exclude a combination.
+func (s *sizing) tighten(adjust []float64, pick []int) {
+	uses := budget.Uses(s.items, pick)
+	for i := range adjust {
+		if math.IsInf(s.limit[i], 1) {
+			continue
+		}
+		if s.what[i] == "time" {
+			adjust[i] = min(adjust[i], (uses[i]*0.995+s.rest(i))/(s.limit[i]+s.rest(i)))
+		} else {
+			adjust[i] = max(adjust[i], s.limit[i]-uses[i]*0.995)
+		}
+	}
 }
 
 // timeMargin is what is left for noise of a time that is aimed at, and slackShare how much better than asked for a model may be
@@ -368,7 +438,7 @@ func (s *sizing) adjust(adjust []float64, m *made, met bool) (again bool) {
 		case "size":
 			ratio, more = float64(b.Size)/float64(p.Size), float64(p.Size)-s.rest(i)-uses[i]
 		default:
-			ratio, more = b.FLOPs/p.FLOPs, p.FLOPs*s.costs.allWork-s.rest(i)-uses[i]
+			ratio, more = b.FLOPs/p.FLOPs, p.FLOPs*s.denseWork()-s.rest(i)-uses[i]
 		}
 		worth := ratio < 1 || met && ratio > 1+slackShare && !math.IsInf(ratio, 1)
 		again = again || worth
@@ -419,7 +489,7 @@ func (s *sizing) fastest(ctx context.Context, front []combination) (*Model, erro
 			return nil, err
 		}
 		last = t
-		s.report.Tried = append(s.report.Tried, m.point)
+		s.try(m)
 		if len(m.point.Unmet) > 0 {
 			m.close()
 			break
@@ -432,7 +502,7 @@ func (s *sizing) fastest(ctx context.Context, front []combination) (*Model, erro
 		}
 	}
 	if best == nil {
-		return nil, s.unmet(ctx, front, "even the first program loses too much, or the samples are too few to tell")
+		return s.unmet(ctx, front, "even the first program loses too much, or the samples are too few to tell")
 	}
 	return s.keep(&best), nil
 }
@@ -440,12 +510,8 @@ func (s *sizing) fastest(ctx context.Context, front []combination) (*Model, erro
 // keep is the model of what was found, with the report of how.
 func (s *sizing) keep(m **made) *Model {
 	found := (*m).model
-	for i, p := range s.report.Tried { // the one that is taken is the last
-		if p.Ms == (*m).point.Ms {
-			s.report.Tried = append(slices.Delete(s.report.Tried, i, i+1), p)
-			break
-		}
-	}
+	p := s.report.Tried[(*m).at] // the one that is taken is the last
+	s.report.Tried = append(slices.Delete(s.report.Tried, (*m).at, (*m).at+1), p)
 	r := s.report
 	r.Tried = slices.Clone(r.Tried)
 	for i := range r.Tried[:len(r.Tried)-1] { // which --layer does not need to name
@@ -456,23 +522,12 @@ func (s *sizing) keep(m **made) *Model {
 	return found
 }
 
-// cannot builds the fastest combination that there is, to show that it does not do.
-func (s *sizing) cannot(ctx context.Context, front []combination) error {
-	c := front[len(front)-1]
-	m, err := s.make(ctx, c.pick, c.divergence)
-	if err != nil {
-		return err
-	}
-	m.close()
-	s.report.Tried = append(s.report.Tried, m.point)
-	return s.unmet(ctx, front, "no combination of the layers' choices is predicted to be within it")
-}
-
 // unmet is the error for a budget that is not met, with the two points that are nearest: of those built, the one that exceeds the budget
-// least, and one that meets what the first does not, where there is one.
-func (s *sizing) unmet(ctx context.Context, front []combination, why string) error {
-	if err := s.alternative(ctx, front); err != nil {
-		return err
+// least, and one that exceeds something else, where there is one. Where a drop and more is limited, the fastest program that loses no more than
+// it may is among them, and it is no error where that meets the rest.
+func (s *sizing) unmet(ctx context.Context, front []combination, why string) (*Model, error) {
+	if m, err := s.alternative(ctx, front); m != nil || err != nil {
+		return m, err
 	}
 	e := &BudgetError{BudgetReport: s.report, Why: why}
 	excess := func(p *BudgetPoint) float64 {
@@ -511,26 +566,32 @@ func (s *sizing) unmet(ctx context.Context, front []combination, why string) err
 			e.Nearest = append(e.Nearest, list[1])
 		}
 	}
-	return e
+	return nil, e
 }
 
-// alternative adds to what was tried the fastest program that loses no more than it may, where a drop and more is limited.
-func (s *sizing) alternative(ctx context.Context, front []combination) error {
+// alternative adds to what was tried the fastest program that loses no more than it may, where a drop and more is limited, and returns it where it
+// meets the rest, too.
+func (s *sizing) alternative(ctx context.Context, front []combination) (*Model, error) {
 	if s.b.MaxDrop == nil || !s.b.limited() {
-		return nil
+		return nil, nil
 	}
-	other := &sizing{o: s.o, b: s.b, all: s.all, dense: s.dense, inputs: s.inputs, scores: s.scores, base: s.base, costs: s.costs, items: s.items, joint: s.joint}
-	other.b.Budget = Budget{MaxDrop: s.b.MaxDrop}
+	other := *s
+	other.b.Budget, other.report.Tried = Budget{MaxDrop: s.b.MaxDrop}, nil
 	m, err := other.fastest(ctx, front)
+	s.builds = other.builds
 	if errors.Is(err, ErrUnmet) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer m.Close()
 	p := m.report.Budget.Tried[len(m.report.Budget.Tried)-1]
 	p.Unmet = s.b.Budget.unmet(&p)
 	s.report.Tried = append(s.report.Tried, p)
-	return nil
+	if len(p.Unmet) == 0 {
+		r := s.report
+		m.report.Budget = &r
+		return m, nil
+	}
+	return nil, m.Close()
 }

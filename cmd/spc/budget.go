@@ -110,10 +110,13 @@ func (f *budgetFlags) needless(c *cobra.Command) error {
 		}
 		return nil
 	}
-	for _, name := range []string{"sparsity", "allocate", "stop-after", "dump-passes", "masks", "tune", "calib-cache"} {
+	for _, name := range []string{"sparsity", "allocate", "stop-after", "dump-passes", "masks", "tune", "calib-cache", "permute", "disable"} {
 		if fs.Changed(name) {
 			return fmt.Errorf("--%s and a budget exclude each other, want one of them", name)
 		}
+	}
+	if fs.Changed("search") && !given(fs, []string{"speedup", "latency", "size", "flops"}) {
+		return errors.New("--search has no use without --speedup, --latency, --size or --flops, which a combination is sought for")
 	}
 	if f.data == "" {
 		for _, name := range []string{"labels", "eval-samples", "metric", "skip-class"} {

@@ -13,12 +13,12 @@ import (
 
 // budgeted are arguments of a compile of the tests' model for a budget, on samples that are there.
 func budgeted(more ...string) []string {
-	return append([]string{"compile", "model.onnx", "--calib", "photos", "--preprocess", "imagenet", "--keep", "none", "--threads", "1", "--search", "4", "--quiet"}, more...)
+	return append([]string{"compile", "model.onnx", "--calib", "photos", "--preprocess", "imagenet", "--keep", "none", "--threads", "1", "--quiet"}, more...)
 }
 
 func TestCompileForABudget(t *testing.T) {
 	workspace(t)
-	out := ok(t, budgeted("-o", "half.spx", "--flops", "0.5", "--pattern", "uniform")...)
+	out := ok(t, budgeted("-o", "half.spx", "--flops", "0.5", "--pattern", "uniform", "--search", "4")...)
 	if !strings.Contains(out, "measured  ") || !strings.Contains(out, "x (at most ") {
 		t.Errorf("%s, want what was measured", out)
 	}
@@ -33,7 +33,7 @@ func TestCompileForABudget(t *testing.T) {
 	ok(t, "bench", "half.spx", "--runs", "2")
 
 	// The file is as small as was asked for.
-	ok(t, budgeted("-o", "small.spx", "--size", "40KB")...)
+	ok(t, budgeted("-o", "small.spx", "--size", "40KB", "--search", "4")...)
 	if info, err := os.Stat("small.spx"); err != nil || info.Size() > 40e3 {
 		t.Errorf("%v, %v", info.Size(), err)
 	}
@@ -109,6 +109,8 @@ func TestBudgetFlags(t *testing.T) {
 		"--max-drop -1":                                                  budgeted("--max-drop", "-1"),
 		"--metric \"nearly\", want top1, top5 or perplexity":             budgeted("--max-drop", "1", "--eval-data", "few.npy", "--labels", "classes.npy", "--metric", "nearly"),
 		"--search has no use without a budget: --speedup, --max-drop, -": {"compile", "model.onnx", "--search", "4"},
+		"--search has no use without --speedup, --latency":               budgeted("--max-drop", "1", "--search", "4"),
+		"--permute and a budget exclude each other":                      budgeted("--speedup", "2", "--permute", "none"),
 	} {
 		fails(t, args, want)
 	}

@@ -23,6 +23,11 @@ const units = 10000
 // are layers. For several it solves for weighted sums of them, whose weights move towards what is
 // exceeded, and then changes one or two layers as long as that helps: good, but perhaps not the best.
 func Solve(layers [][]Choice, limits []float64) (pick []int, ok bool) {
+	for _, l := range limits {
+		if !(l > 0) {
+			return nil, false
+		}
+	}
 	if len(limits) == 1 {
 		return solve(layers, func(c *Choice) float64 { return c.Uses[0] }, limits[0])
 	}
@@ -117,13 +122,13 @@ func polish(layers [][]Choice, limits []float64, pick []int) {
 	}
 }
 
-// Frugal is the combination that takes the least of the first thing.
-func Frugal(layers [][]Choice) []int {
+// Frugal is the combination that takes the least of a thing.
+func Frugal(layers [][]Choice, thing int) []int {
 	pick := make([]int, len(layers))
 	for k, choices := range layers {
 		for i := range choices {
 			c, b := &choices[i], &choices[pick[k]]
-			if c.Uses[0] < b.Uses[0] || c.Uses[0] == b.Uses[0] && c.Loss < b.Loss {
+			if c.Uses[thing] < b.Uses[thing] || c.Uses[thing] == b.Uses[thing] && c.Loss < b.Loss {
 				pick[k] = i
 			}
 		}
@@ -230,7 +235,7 @@ func solve(layers [][]Choice, use func(c *Choice) float64, limit float64) (pick 
 // limits on that which are evenly spread in their logarithm. Each takes less than the one before, and none has more loss than
 // the one after.
 func Front(layers [][]Choice, n int) [][]int {
-	lossless, frugal := make([]int, len(layers)), Frugal(layers)
+	lossless, frugal := make([]int, len(layers)), Frugal(layers, 0)
 	for k, choices := range layers {
 		for i := range choices {
 			c, a := &choices[i], &choices[lossless[k]]

@@ -184,7 +184,7 @@ func (f *fitter) curve(l *layer, g *calib.Gram) error {
 	last := point{}
 	l.sweep = []point{last}
 	// A layer that is pruned has at least what the pattern drops within blocks.
-	least := f.Pattern.LeastSparsity()
+	least := l.pattern.LeastSparsity()
 	sparsities := slices.DeleteFunc(slices.Clone(grid), func(s float64) bool { return s < least+fine/2 })
 	if least > 0 {
 		sparsities = append([]float64{least}, sparsities...)

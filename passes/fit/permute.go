@@ -31,6 +31,9 @@ func (f *fitter) permute(out *Result) error {
 	}
 	var weights []permute.Weight
 	for _, l := range f.layers {
+		if l.pattern != f.Pattern { // which an order was not asked for
+			continue
+		}
 		s := l.saliency
 		if s == nil {
 			s = powerful(l)
