@@ -26,11 +26,16 @@ type FitOptions struct {
 	Save     string // the folder for what it was fitted to, fit-NAME.json
 }
 
-// Fit measures this machine, fits a profile to that, and writes both; of a measurement from before it writes the profile alone.
+// Fit measures this machine, writes that, fits a profile to it, and writes that too; of a measurement from before it writes the profile alone.
 func Fit(ctx context.Context, o FitOptions) (*spc.MeasuredProfile, error) {
 	d, file, err := o.measured(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if o.From == "" {
+		if err := writeMeasured(file, d); err != nil {
+			return nil, err
+		}
 	}
 	// The fit of a measurement ends with its budget: this one goes on until nothing helps, so that it can be done again.
 	m, err := gauge.Refit(ctx, d, func() {})
@@ -38,10 +43,7 @@ func Fit(ctx context.Context, o FitOptions) (*spc.MeasuredProfile, error) {
 		return nil, err
 	}
 	m.Profile.Name = o.Name
-	if err := spc.WriteProfile(filepath.Join(o.Profiles, o.Name+".json"), m.Profile); err != nil || o.From != "" {
-		return m, err
-	}
-	return m, writeMeasured(file, d)
+	return m, spc.WriteProfile(filepath.Join(o.Profiles, o.Name+".json"), m.Profile)
 }
 
 // measured is what to fit to, and the file for it.
