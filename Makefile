@@ -11,7 +11,7 @@ PYTHON ?= /usr/bin/python3
 CUDA_INCLUDE ?= $(CURDIR)/out/nvcc/usr/include
 WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 
-.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits regret predict fit zoo zoo-avx2 zoo-graphs zoo-python page-libs page-pictures clean
+.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick budgets models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits regret predict fit zoo zoo-avx2 zoo-graphs zoo-python page-libs page-pictures clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -84,6 +84,9 @@ e2e: ## the real models in $(SPC_SHARED): outputs, sizes, times
 accuracy: build ## spc eval on the real models and data in $(SPC_SHARED): dense against their baselines, and pruned (hours)
 	$(GO) run ./tests/e2e/accuracy -spc bin/spc
 	$(GO) run ./tests/e2e/accuracy -spc bin/spc -pruned -save tests/e2e/results/pruned.json -table docs/results/accuracy.md
+
+budgets: build ## budgets of trained models in $(SPC_SHARED), and whether what is promised holds (an hour)
+	$(GO) run ./tests/e2e/budgets -spc bin/spc
 
 accuracy-quick: build ## the dense models, and a few prunings of the smallest
 	$(GO) run ./tests/e2e/accuracy -spc bin/spc

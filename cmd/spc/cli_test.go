@@ -723,6 +723,10 @@ func TestEval(t *testing.T) {
 	if e := eval("--labels", "wrong.npy", "--samples", "odd", "--metric", "top5"); e.N != 3 || e.Value != 100 || e.Metric != "top5" {
 		t.Errorf("odd samples: %+v", e)
 	}
+	eval("--labels", "wrong.npy", "--samples", "0:3", "--per-sample", "each.csv")
+	if each, err := os.ReadFile("each.csv"); err != nil || string(each) != "sample,points\n0,0\n1,100\n2,100\n" {
+		t.Errorf("%q, %v, want that the first is wrong", each, err)
+	}
 	if e := decoded[evaluation](t, "eval", "model.onnx", "--data", "photos", "--labels", "labels.csv", "--preprocess", "unit", "--skip-class", "0"); e.N != 5 {
 		t.Errorf("photos: %+v", e)
 	}

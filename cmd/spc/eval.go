@@ -14,6 +14,7 @@ import (
 
 	"spc"
 	"spc/data"
+	"spc/internal/atomicfile"
 	"spc/internal/pace"
 	"spc/ir/tensor"
 )
@@ -40,6 +41,7 @@ type evalFlags struct {
 	norm                          normFlags
 	shapes                        shapeFlags
 	path, labels, samples, metric string
+	each                          string
 	skip                          []int
 	device                        deviceFlags
 	batch                         int
@@ -72,6 +74,8 @@ The perplexity of tokens is that of positions 1 to t-1, each given those before 
 	f.norm.add(c)
 	fs.IntSliceVar(&f.skip, "skip-class", nil, "scores to leave out, such as 0 for a background class")
 	fs.StringVar(&f.metric, "metric", "", "top1, top5 or perplexity; by default perplexity for tokens, else top1")
+	fs.StringVar(&f.each, "per-sample", "", "a csv `FILE` for the points of each sample: 100 where the metric counts it as right, of\ntokens the mean logarithm of their probabilities in percent; models are compared by it")
+	complete(c, "per-sample", files(0, "csv"))
 	f.device.add(c, "the model")
 	f.shapes.add(fs)
 	addModelFlags(fs)
@@ -99,6 +103,11 @@ func (f *evalFlags) run(c *cobra.Command, args []string) error {
 	s, err := f.shapes.parse()
 	if err != nil {
 		return err
+	}
+	if f.each != "" {
+		if err := checkOutput("--per-sample", f.each); err != nil {
+			return err
+		}
 	}
 	set, err := data.Open(f.path, f.labels)
 	if err != nil {
@@ -139,6 +148,11 @@ func (f *evalFlags) run(c *cobra.Command, args []string) error {
 	}
 	if hint := e.background(); hint != "" {
 		warn(c, hint)
+	}
+	if f.each != "" {
+		if err := e.writePoints(f.each); err != nil {
+			return err
+		}
 	}
 	if f.asJSON {
 		return printJSON(c.OutOrStdout(), result)
@@ -308,6 +322,19 @@ func (e *evaluator) score(b data.Batch, out *tensor.Tensor) error {
 		}
 	}
 	return nil
+}
+
+// writePoints writes a line for each sample.
+func (e *evaluator) writePoints(path string) error {
+	return atomicfile.Write(path, func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, "sample,points")
+		for i, p := range e.points {
+			if err == nil {
+				_, err = fmt.Fprintf(w, "%d,%v\n", e.index[i], p)
+			}
+		}
+		return err
+	})
 }
 
 // right is how many samples are by the metric.
