@@ -86,6 +86,8 @@ type Unmet struct {
 type BudgetReport struct {
 	Budget
 	Types string `json:"types"` // that products have
+	// Judge is what points are of: "samples", or "divergence", of which they are hundredths of a nat on inputs of the calibration.
+	Judge string `json:"judge"`
 	// Amdahl is the speed-up of a model whose prunable products take no time.
 	Amdahl float64       `json:"amdahl"`
 	Tried  []BudgetPoint `json:"tried"` // the one that was taken is the last
@@ -301,6 +303,8 @@ func (s *sizing) compileDense(ctx context.Context) (err error) {
 			switch {
 			case d.Known():
 				n = d.Size()
+			case d.Fresh():
+				return option.Errorf("input %s is %v: to measure times its size has to be known, give %v", p.Name, p, option.Shapes)
 			case i > 0 || len(p.Dims) == 1:
 				return option.Errorf("input %s is %v: to measure times %v has to have a size, give %v %v=N", p.Name, p, d, option.Dims, d)
 			}
@@ -355,6 +359,9 @@ func (s *sizing) run(ctx context.Context) (*Model, error) {
 	}
 	if s.report.Types == "none" {
 		s.report.Types = "f32"
+	}
+	if s.report.Judge = "samples"; s.b.Evaluate == nil {
+		s.report.Judge = "divergence"
 	}
 	if s.o.Plan != nil {
 		s.o.Plan(s.stages())

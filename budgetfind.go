@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"spc/ir/option"
 	"spc/ir/tensor"
 	"spc/passes/budget"
 	"spc/passes/calib"
@@ -85,7 +86,7 @@ func (s *sizing) gauge(ctx context.Context, m *made) (err error) {
 		if err != nil {
 			return err
 		}
-		least := 0.0
+		least := 1.0
 		if s.b.Evaluate != nil {
 			least = rightOrWrong
 		}
@@ -97,21 +98,14 @@ func (s *sizing) gauge(ctx context.Context, m *made) (err error) {
 	return nil
 }
 
-// sizeWith is the size of the .spx of a model with a report of as many tries as there may be.
+// sizeWith is the size of the .spx of a model with a report of it alone, and of the front that was asked for.
 func (s *sizing) sizeWith(m *made) (int64, error) {
 	r := s.report
 	r.Tried = []BudgetPoint{m.point}
 	if s.b.Size == 0 { // of a front the sizes without it are of use
 		r.Front = nil
-	} else {
-		const digits = 0.1234567890123456
-		for range mostTries {
-			p := m.point
-			p.Layers, p.Size, p.FLOPs, p.Drop = nil, math.MaxInt32, digits, &Drop{digits, digits, 10000, digits}
-			p.Unmet = slices.Repeat([]Unmet{{"max-drop", digits, digits}}, 4)
-			r.Tried = append(r.Tried, p)
-		}
 	}
+	r.Tried[0].Size = math.MaxInt32 // as many digits as there may be
 	m.model.report.Budget = &r
 	defer func() { m.model.report.Budget = nil }()
 	return sizeOf(m.model)
@@ -189,7 +183,7 @@ func (s *sizing) evaluate(ctx context.Context, m *Model) (scores []float64, err 
 			n++
 		}
 		if n == 0 {
-			return nil, fmt.Errorf("the samples come in fewer than 4 inputs, of which none can be held out: give more of them, or BudgetOptions.Evaluate: %w", ErrInvalid)
+			return nil, option.Errorf("%v comes in fewer than 4 inputs, of which none can be held out: give more samples, or %v", option.Calibration, option.Evaluate)
 		}
 		return make([]float64, n), nil
 	}
@@ -519,6 +513,11 @@ func (s *sizing) keep(m **made) *Model {
 	}
 	found.report.Budget = &r
 	*m = nil
+	if s.b.Size > 0 { // which a list of what was tried may exceed
+		if n, err := sizeOf(found); err != nil || n > s.b.Size {
+			r.Tried = r.Tried[len(r.Tried)-1:]
+		}
+	}
 	return found
 }
 

@@ -46,7 +46,7 @@ func (f *budgetFlags) add(c *cobra.Command) {
 	choiceVar(fs, &f.latency, "latency", "", parseLatency, "find one whose runs take at most so long, such as 5ms")
 	choiceVar(fs, &f.size, "size", "", parseSize, "find one whose file has at most so many bytes, such as 10MB")
 	fs.Float64Var(&f.flops, "flops", 0, "find one that has at most this share of the multiply-adds of products")
-	fs.StringVar(&f.pareto, "pareto", "", "a `FILE` .csv, .png or .html for the front from the dense program to the fastest,\nbuilt and measured")
+	fs.StringVar(&f.pareto, "pareto", "", "a `FILE` .csv, .png, .svg or .html for the front from the dense program to the fastest,\nbuilt and measured")
 	fs.IntVar(&f.points, "points", 12, "how many programs --pareto has")
 	fs.StringVar(&f.data, "eval-data", "", "labelled samples for --max-drop and --pareto, as spc eval reads them: a folder of\nimages, or an npy or idx `FILE`")
 	fs.StringVar(&f.labels, "labels", "", "the classes of --eval-data, a .csv, npy or idx `FILE`; of a folder, by default its labels.csv")
@@ -134,7 +134,7 @@ func (f *budgetFlags) needless(c *cobra.Command) error {
 }
 
 // options are those of spc. What they return closes the samples.
-func (f *budgetFlags) options(c *cobra.Command, norm *normFlags, s sizes) (b spc.BudgetOptions, done func(), err error) {
+func (f *budgetFlags) options(c *cobra.Command, calib *calibFlags, s sizes) (b spc.BudgetOptions, done func(), err error) {
 	done = func() {}
 	b.Budget = spc.Budget{Speedup: f.speedup, Latency: f.latency, Size: f.size, FLOPs: f.flops}
 	if c.Flags().Changed("max-drop") {
@@ -173,8 +173,11 @@ func (f *budgetFlags) options(c *cobra.Command, norm *normFlags, s sizes) (b spc
 	if len(e.index) == 0 {
 		return b, done, fmt.Errorf("--eval-samples %s chooses none of the %d of %s", f.samples, set.Len(), f.data)
 	}
+	if i := calib.shares(set, e.index); i >= 0 {
+		return b, done, fmt.Errorf("--eval-samples %s: sample %d of %s is one of --calib, which cannot judge what was made by it", f.samples, i, f.data)
+	}
 	if err = e.checkMetric(); err == nil && !set.Tokens() {
-		e.feed.Norm, err = norm.norm(c.Flags())
+		e.feed.Norm, err = calib.norm.norm(c.Flags())
 	}
 	b.Evaluate = func(ctx context.Context, m *spc.Model) ([]float64, error) {
 		e := e // scores start anew
@@ -192,7 +195,7 @@ func (f *budgetFlags) options(c *cobra.Command, norm *normFlags, s sizes) (b spc
 
 // compileWithin compiles a model for a budget, and writes the front that is asked for. The model is nil where there is no other.
 func (f *compileFlags) compileWithin(c *cobra.Command, p *progress) (*spc.Model, error) {
-	b, done, err := f.within.options(c, &f.data.norm, f.sizes)
+	b, done, err := f.within.options(c, &f.data, f.sizes)
 	defer done()
 	if err != nil {
 		return nil, err
@@ -250,8 +253,8 @@ func printNearest(w io.Writer, e *spc.BudgetError) error {
 
 // printMeasured prints a table of programs that were measured.
 func printMeasured(w io.Writer, list []spc.BudgetPoint) error {
-	t := newTable(w, "zeros", "time", "dense", "speed-up", "size", "flops", "points lost", "at most", "not met")
-	right(t, 1, 2, 3, 4, 5, 6, 7, 8)
+	t := newTable(w, "zeros", "best", "median", "dense, best", "speed-up", "size", "flops", "points lost", "at most", "not met")
+	right(t, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 	for _, p := range list {
 		lost, bound := "-", "-"
 		if p.Drop != nil {
@@ -259,12 +262,24 @@ func printMeasured(w io.Writer, list []spc.BudgetPoint) error {
 		}
 		var unmet []string
 		for _, u := range p.Unmet {
-			unmet = append(unmet, fmt.Sprintf("--%s %.4g", u.What, u.Want))
+			unmet = append(unmet, unmetText(u))
 		}
-		t.AppendRow([]any{percent(p.Sparsity), millis3(p.Ms), millis3(p.DenseMs), ratio(p.Speedup), size(p.Size), percent(p.FLOPs), lost, bound, strings.Join(unmet, ", ")})
+		t.AppendRow([]any{percent(p.Sparsity), millis3(p.Ms), millis3(p.Median), millis3(p.DenseMs), ratio(p.Speedup), size(p.Size), percent(p.FLOPs), lost, bound, strings.Join(unmet, ", ")})
 	}
 	t.Render()
 	return nil
+}
+
+// unmetText says what is not met, as flags say it.
+func unmetText(u spc.Unmet) string {
+	text := fmt.Sprintf("%.4g", u.Want)
+	switch u.What {
+	case "latency":
+		text = fmt.Sprint(time.Duration(math.Round(u.Want * 1e6)))
+	case "size":
+		text = fmt.Sprintf("%.0f", u.Want)
+	}
+	return "--" + u.What + " " + text
 }
 
 func millis3(ms float64) string { return fmt.Sprintf("%.3g ms", ms) }
@@ -276,11 +291,18 @@ func printBudget(w io.Writer, r *spc.Report) {
 		return
 	}
 	p := b.Tried[len(b.Tried)-1]
-	fmt.Fprintf(w, "measured  %s, dense %s, %s (at most %s)", millis3(p.Ms), millis3(p.DenseMs), ratio(p.Speedup), ratio(b.Amdahl))
-	if p.Drop != nil {
-		fmt.Fprintf(w, "; %.2f points lost on %d samples, at most %.2f with a confidence of 90%%", p.Drop.Points, p.Drop.N, p.Drop.Bound)
+	fmt.Fprintf(w, "measured  %s at best, dense %s, %s (at most %s); %s in the median", millis3(p.Ms), millis3(p.DenseMs), ratio(p.Speedup), ratio(b.Amdahl), millis3(p.Median))
+	switch d := p.Drop; {
+	case d == nil:
+	case b.Judge == "divergence":
+		fmt.Fprintf(w, "; it diverges by %.2f hundredths of a nat on %s, at most %.2f with a confidence of 90%%", d.Points, plural(d.N, "input"), d.Bound)
+	default:
+		fmt.Fprintf(w, "; %.2f points lost on %s, at most %.2f with a confidence of 90%%", d.Points, plural(d.N, "sample"), d.Bound)
 	}
 	fmt.Fprintf(w, "; %s built\n", plural(len(b.Tried), "program"))
+	if p.Drop != nil && p.Sparsity == 0 {
+		fmt.Fprintf(w, "          dense: of no sparse program do %s show that it loses so little\n", plural(p.Drop.N, "sample"))
+	}
 }
 
 // printForetold prints a front as the layers alone foretell it.

@@ -104,6 +104,7 @@ func TestBudgetFlags(t *testing.T) {
 		"--target cuda: budgets are measured on the CPU":                 budgeted("--speedup", "2", "--target", "cuda"),
 		"--pattern channel: a budget chooses for each layer":             budgeted("--speedup", "2", "--pattern", "channel"),
 		"few.npy has no labels":                                          budgeted("--max-drop", "1", "--eval-data", "few.npy"),
+		"which cannot judge what was made by it":                         budgeted("--max-drop", "1", "--eval-data", "photos", "--labels", "labels.csv", "--eval-samples", "1:3"),
 		"--eval-samples 9:10 chooses none":                               budgeted("--max-drop", "1", "--eval-data", "few.npy", "--labels", "classes.npy", "--eval-samples", "9:10"),
 		"--points 1":                                                     budgeted("--pareto", "front.csv", "--points", "1"),
 		"--max-drop -1":                                                  budgeted("--max-drop", "-1"),

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -113,6 +114,26 @@ func (f *calibFlags) apply(c *cobra.Command, o *spc.CompileOptions, s sizes) (fu
 	}
 	o.Calibration.Inputs, o.Calibration.Count = e.inputs(s), len(index)
 	return func() { set.Close() }, nil
+}
+
+// shares returns a sample of a set, by the indices of some, that calibration sees, too; -1 where there is none.
+func (f *calibFlags) shares(set *data.Set, index []int) int {
+	a, err := os.Stat(f.calib)
+	if err != nil {
+		return -1
+	}
+	b, err := os.Stat(set.Path)
+	chosen, bad := data.ParseSamples(f.samples)
+	if err != nil || bad != nil || !os.SameFile(a, b) {
+		return -1
+	}
+	seen := spread(chosen.Of(set.Len()), f.number(calibSamples))
+	for _, i := range index {
+		if slices.Contains(seen, i) {
+			return i
+		}
+	}
+	return -1
 }
 
 // identity says which samples of which data a model sees, and how they are prepared. Files

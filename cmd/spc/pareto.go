@@ -70,6 +70,9 @@ func writeFrontCSV(_, path string, r *spc.BudgetReport) error {
 // frontPicture is a picture of what is lost for the speed of programs.
 func frontPicture(model string, r *spc.BudgetReport) *chart.Front {
 	f := &chart.Front{Title: fmt.Sprintf("%s, products in %s", filepath.Base(model), r.Types), X: "times as fast as dense in f32", Y: "points lost"}
+	if r.Judge == "divergence" {
+		f.Y = "divergence, hundredths of a nat"
+	}
 	for _, p := range r.Front {
 		t := chart.Trade{Name: percent(p.Sparsity), X: p.Speedup}
 		if p.Drop != nil {

@@ -34,6 +34,8 @@ const (
 	MaxDrop Name = "BudgetOptions.MaxDrop"
 	Front   Name = "BudgetOptions.Front"
 
+	Evaluate Name = "BudgetOptions.Evaluate"
+
 	Sparsity    Name = "Prune.Sparsity"
 	Pattern     Name = "Prune.Pattern"
 	Layers      Name = "Prune.Layers"

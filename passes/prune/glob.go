@@ -130,7 +130,7 @@ type LayerTarget struct {
 func ParseLayerTarget(s string) (LayerTarget, error) {
 	i := strings.LastIndexByte(s, '=')
 	if i <= 0 {
-		return LayerTarget{}, option.Errorf("%v %q: want GLOB=SPARSITY or GLOB=SPARSITY,PATTERN, as in 'conv*=0.5'", option.Layers, s)
+		return LayerTarget{}, option.Errorf("%v %q: want GLOB=SPARSITY, GLOB=SPARSITY,PATTERN or GLOB=N:M, as in 'conv*=0.5'", option.Layers, s)
 	}
 	var t LayerTarget
 	number, pattern, both := strings.Cut(s[i+1:], ",")
@@ -143,7 +143,7 @@ func ParseLayerTarget(s string) (LayerTarget, error) {
 		}
 	}
 	if err != nil && t.Pattern == nil || !(v >= 0 && v < 1) {
-		return LayerTarget{}, option.Errorf("%v %q: want a sparsity of at least 0 and below 1 after =", option.Layers, s)
+		return LayerTarget{}, option.Errorf("%v %q: want a sparsity of at least 0 and below 1, or N:M, after =", option.Layers, s)
 	}
 	if both {
 		p, err := ParsePattern(pattern)
