@@ -1,6 +1,7 @@
 package formattest
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -110,8 +111,11 @@ func Fuzz(f *testing.F, format *backend.Format, configs ...string) {
 		f.Add(byte(i), byte(5), byte(33), []byte{1, 3, 0, 1, 4, 0, 0, 1, 5, 0, 0, 255})
 	}
 	f.Fuzz(func(t *testing.T, config, rows, cols byte, edits []byte) {
-		s := store(t, format, Sample(int(rows%40)+1, int(cols%80)+1), configs[int(config)%len(configs)])
-		s = clone(s)
+		w, with := Sample(int(rows%40)+1, int(cols%80)+1), configs[int(config)%len(configs)]
+		if _, err := format.Pack(w, with); errors.Is(err, choose.ErrFit) {
+			return
+		}
+		s := clone(store(t, format, w, with))
 		editAll(s, edits, configs)
 		if format.Check(s) != nil {
 			return
