@@ -338,6 +338,15 @@ func TestTimings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Wherever a file is cut off, it is corrupt.
+	for n := range len(bytes.TrimSpace(good)) {
+		if err := os.WriteFile(file, good[:n], 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := spc.CheckTimings(file, false); !errors.Is(err, spc.ErrCorrupt) {
+			t.Errorf("cut off after %d of %d bytes: %v", n, len(good), err)
+		}
+	}
 	m, err := spc.Compile(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -356,7 +365,7 @@ func TestTimings(t *testing.T) {
 		t.Errorf("%q", w)
 	}
 	for name, c := range map[string]struct{ content, want string }{
-		"damaged":         {string(good[:len(good)/2]), "unexpected end"},
+		"damaged":         {string(good[:len(good)/2]), "corrupt file"},
 		"another version": {strings.Replace(string(good), `"version": 1`, `"version": 9`, 1), "timings of version 9, want 1"},
 		"another machine": {strings.Replace(string(good), `"machine": "`, `"machine": "not `, 1), "another machine or build"},
 	} {
