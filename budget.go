@@ -137,8 +137,6 @@ func (b *BudgetOptions) check(o *CompileOptions) error {
 		return option.Errorf("%v %v beside a budget, which spreads zeros itself", option.Allocate, o.Prune.Allocate)
 	case o.Debug.StopAfter != "" || len(o.Debug.Disable) > 0:
 		return option.Errorf("%v or %v beside a budget, which measures whole programs", option.StopAfter, option.Passes)
-	case o.Calibration.Cache != "":
-		return option.Errorf("%v %s beside a budget, which keeps what it sees", option.CalibrationCache, o.Calibration.Cache)
 	case b.Inputs == nil:
 		return fmt.Errorf("BudgetOptions.Inputs is missing, which makes inputs: %w", ErrInvalid)
 	}
@@ -185,7 +183,8 @@ func within(ctx context.Context, o CompileOptions, b BudgetOptions) (*BudgetRepo
 	if err := b.check(&o); err != nil {
 		return nil, nil, err
 	}
-	s := &sizing{o: o, b: b, all: o.Calibration.Inputs}
+	s := &sizing{o: o, b: b, all: o.Calibration.Inputs, cache: o.Calibration.Cache}
+	s.o.Calibration.Cache = "" // which no model that is built reads
 	if len(s.b.Patterns) == 0 {
 		s.b.Patterns = []Pattern{{Kind: Uniform}, {Kind: UniformBlock, R: 4, C: 1}}
 	}
@@ -198,7 +197,7 @@ func within(ctx context.Context, o CompileOptions, b BudgetOptions) (*BudgetRepo
 		}
 	}
 	s.b.Search = max(0, cmp.Or(b.Search, 64))
-	if b.Evaluate == nil && (b.MaxDrop != nil || b.Front > 0) {
+	if b.Evaluate == nil {
 		s.o.Calibration.Inputs = heldInputs(o.Calibration.Inputs, false)
 		s.o.Calibration.Identity += " but a quarter"
 	}
@@ -244,6 +243,8 @@ type sizing struct {
 	o   CompileOptions
 	b   BudgetOptions
 	all func(context.Context, []Port) iter.Seq2[map[string]*tensor.Tensor, error] // of the calibration
+
+	cache string // the file of the database, empty for none
 
 	dense  *Model // in floats
 	inputs map[string]*tensor.Tensor
@@ -370,17 +371,21 @@ func (s *sizing) run(ctx context.Context) (*Model, error) {
 	if err := s.compileDense(ctx); err != nil {
 		return nil, err
 	}
-	if s.b.MaxDrop != nil || s.b.Evaluate != nil || s.b.Front > 0 {
-		s.step("evaluate", 0, 1)
-		if s.scores, err = s.evaluate(ctx, s.dense); err != nil {
-			return nil, err
-		}
-	}
-	list := s.choices()
-	if err := s.measure(ctx, list); err != nil {
+	s.step("evaluate", 0, 1)
+	if s.scores, err = s.evaluate(ctx, s.dense); err != nil {
 		return nil, err
 	}
+	list := s.choices()
 	if err := s.database(ctx, list); err != nil {
+		return nil, err
+	}
+	if err := s.know(ctx, list); err != nil {
+		return nil, err
+	}
+	if err := s.base.Effects(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.base.Save(); err != nil {
 		return nil, err
 	}
 	front, err := s.front(ctx)
@@ -413,6 +418,9 @@ func (s *sizing) planned() int {
 	n := s.b.Front
 	if s.b.limited() {
 		n += mostTries
+		if s.drafts() {
+			n++
+		}
 	} else if s.b.MaxDrop != nil {
 		n += frontPoints
 	}
@@ -423,7 +431,7 @@ func (s *sizing) planned() int {
 func (s *sizing) stages() []Stage {
 	n := len(s.choices())
 	return []Stage{
-		pace.Even("dense", 1, 1), pace.Even("times", n, 1), pace.Even("database", 50, 2), pace.Even("effects", 50, 0.5),
+		pace.Even("dense", 1, 1), pace.Even("database", 50, 2), pace.Even("times", n, 1), pace.Even("effects", 50, 0.5),
 		pace.Even("effects together", 50, 1), pace.Even("compare", 24, 1), pace.Even("candidates", max(1, s.planned()), 30),
 	}
 }
@@ -454,7 +462,7 @@ func (s *sizing) before(ctx context.Context) (g *ir.Graph, o fit.Options, done f
 	return g, pc.Prune, done, err
 }
 
-// database makes the entries of all layers, and finds the effects of each.
+// database makes the entries of all layers, or reads them.
 func (s *sizing) database(ctx context.Context, list []fit.Choice) error {
 	g, o, done, err := s.before(ctx)
 	if err != nil {
@@ -467,12 +475,9 @@ func (s *sizing) database(ctx context.Context, list []fit.Choice) error {
 		}
 		s.build += st.Rest
 	}
-	if s.base, err = fit.NewBase(ctx, g, o, list); err != nil {
-		return err
-	}
-	s.costs.settle(s.base)
-	s.report.Amdahl = s.costs.dense / max(s.costs.restTime, 1e-9)
-	return s.base.Effects(ctx)
+	o.Cache = s.cache
+	s.base, err = fit.NewBase(ctx, g, o, list)
+	return err
 }
 
 // price makes the items of the programme: losses by the effects of layers as they are known, and what entries take.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"iter"
 	"math"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,6 +122,7 @@ func TestBudgetsHoldOfTheModel(t *testing.T) {
 func TestBudgetsCanBeCompiledAgainByTheirLayers(t *testing.T) {
 	o, b := forBudget(t)
 	b.FLOPs = 0.4
+	b.Evaluate = func(context.Context, *spc.Model) ([]float64, error) { return make([]float64, 4), nil } // so that all samples calibrate
 	m, err := spc.CompileWithin(t.Context(), o, b)
 	if err != nil {
 		t.Fatal(err)
@@ -300,7 +303,6 @@ func TestBudgetsThatMakeNoSense(t *testing.T) {
 		"budgets are measured": func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Target = spc.CUDA },
 		"needs Calibration":    func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Calibration.Inputs = nil },
 		"Sparsity 0.5 beside":  func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Sparsity = 0.5 },
-		"Cache c beside":       func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Calibration.Cache = "c" },
 		"Pattern and Prune.Permute": func(o *spc.CompileOptions, _ *spc.BudgetOptions) {
 			o.Prune.Pattern = spc.Pattern{Kind: spc.Block, R: 4, C: 1}
 		},
@@ -326,5 +328,50 @@ func uneven() func(context.Context, *spc.Model) ([]float64, error) {
 	return func(context.Context, *spc.Model) ([]float64, error) {
 		n++
 		return make([]float64, n), nil
+	}
+}
+
+// What is known of the layers is kept for other budgets, and changes nothing.
+func TestBudgetsKeepTheirDatabase(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "layers")
+	compile := func(cache string, budget spc.Budget) (last spc.BudgetPoint, seen []string) {
+		t.Helper()
+		o, b := forBudget(t)
+		b.Budget, o.Calibration.Cache, o.Calibration.Identity = budget, cache, "noise"
+		o.Progress = func(stage string, done, total int) {
+			if done > 0 && !slices.Contains(seen, stage) {
+				seen = append(seen, stage)
+			}
+		}
+		m, err := spc.CompileWithin(t.Context(), o, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		tried := m.Explain().Budget.Tried
+		return tried[len(tried)-1], seen
+	}
+	half := spc.Budget{FLOPs: 0.5}
+	without, _ := compile("", half)
+	made, seen := compile(path, half)
+	if !slices.Contains(seen, "times") || !slices.Contains(seen, "database") || !slices.Contains(seen, "effects") {
+		t.Errorf("a database was made in %q", seen)
+	}
+	read, seen := compile(path, half)
+	if slices.Contains(seen, "times") || slices.Contains(seen, "database") || slices.Contains(seen, "effects") {
+		t.Errorf("a database was read in %q", seen)
+	}
+	for what, p := range map[string]spc.BudgetPoint{"made": made, "read": read} {
+		if !slices.Equal(p.Layers, without.Layers) || p.Divergence != without.Divergence || p.FLOPs != without.FLOPs || p.Drop.Points != without.Drop.Points {
+			t.Errorf("%s: %v, %v of the multiply-adds; %v, %v without a file", what, p.Layers, p.FLOPs, without.Layers, without.FLOPs)
+		}
+	}
+	if p, seen := compile(path, spc.Budget{FLOPs: 0.7}); p.FLOPs <= made.FLOPs || slices.Contains(seen, "times") {
+		t.Errorf("%v of the multiply-adds for 0.7, in %q", p.FLOPs, seen)
+	}
+	o, b := forBudget(t)
+	b.Budget, b.Patterns, o.Calibration.Cache, o.Calibration.Identity = half, []spc.Pattern{{Kind: spc.Uniform}}, path, "noise"
+	if _, err := spc.CompileWithin(t.Context(), o, b); !errors.Is(err, spc.ErrInvalid) || !strings.Contains(err.Error(), path+": the database belongs to another") {
+		t.Errorf("other patterns: %v", err)
 	}
 }

@@ -2,11 +2,15 @@ package spc
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
 	"io"
 	"iter"
 	"slices"
 	"time"
 
+	"spc/backend/cpu"
 	"spc/ir/tensor"
 	"spc/passes/fit"
 )
@@ -27,7 +31,65 @@ type costs struct {
 }
 
 // taken is what a layer, or a model, takes.
-type taken struct{ seconds, bytes, work float64 }
+type taken struct{ Seconds, Bytes, Work float64 }
+
+// noted are the costs that the file of a database keeps.
+type noted struct {
+	Dense    float64
+	Start    taken
+	ByWeight map[string][]taken
+}
+
+// noteName names costs by what they depend on besides what the database does: the machine and the build, and how the model is compiled for what shapes.
+func (s *sizing) noteName() (string, error) {
+	id, err := cpu.Machine()
+	if err != nil {
+		return "", err
+	}
+	o := &s.o
+	profile := ""
+	if o.Profile != nil {
+		b, err := json.Marshal(o.Profile)
+		if err != nil {
+			return "", err
+		}
+		profile = string(b)
+	}
+	shapes := map[string]string{}
+	for name, t := range s.inputs {
+		shapes[name] = fmt.Sprint(t.DType(), t.Shape())
+	}
+	text := fmt.Sprintf("%q %d %v %+v %+v %v %v %q", id, o.Run.Threads, shapes, o.Quantize, o.Open, o.Format, o.OneFormat, profile)
+	return fmt.Sprintf("costs %x", sha256.Sum256([]byte(text))), nil
+}
+
+// know takes the costs from the file of the database, or measures them and has it keep them.
+func (s *sizing) know(ctx context.Context, list []fit.Choice) error {
+	name, err := s.noteName()
+	if err != nil {
+		return err
+	}
+	c := &s.costs
+	var n noted
+	if text := s.base.Note(name); text != "" {
+		if err := json.Unmarshal([]byte(text), &n); err != nil || !(n.Dense > 0) {
+			return fmt.Errorf("%s: what was measured cannot be read: %w", s.cache, ErrCorrupt)
+		}
+		c.dense, c.start, c.byWeight = n.Dense, n.Start, n.ByWeight
+	} else {
+		if err := s.measure(ctx, list); err != nil {
+			return err
+		}
+		b, err := json.Marshal(noted{c.dense, c.start, c.byWeight})
+		if err != nil {
+			return err
+		}
+		s.base.SetNote(name, string(b))
+	}
+	c.settle(s.base)
+	s.report.Amdahl = c.dense / max(c.restTime, 1e-9)
+	return nil
+}
 
 // count counts what is written.
 type count int64
@@ -98,7 +160,7 @@ func (s *sizing) measure(ctx context.Context, list []fit.Choice) error {
 			c.start = whole
 			var size int64
 			size, err = sizeOf(m)
-			c.start.bytes = float64(size)
+			c.start.Bytes = float64(size)
 		}
 		m.Close()
 		if err != nil {
@@ -154,10 +216,10 @@ func (s *sizing) profile(ctx context.Context, m *Model, i int) (whole taken, err
 		c.dense = now
 	}
 	scale := c.dense / now
-	whole.seconds = quick(runs) * scale
+	whole.Seconds = quick(runs) * scale
 	// What is computed together in runs is not in profiles.
 	scale *= quick(runs) / quick(sums)
-	whole.work = s.take(m, i, func(node string) float64 { return quick(nodes[node]) * scale })
+	whole.Work = s.take(m, i, func(node string) float64 { return quick(nodes[node]) * scale })
 	return whole, nil
 }
 
@@ -179,12 +241,12 @@ func (s *sizing) take(m *Model, i int, seconds func(node string) float64) (work 
 			list = append(list, taken{})
 		}
 		t := &list[i]
-		t.seconds += share * seconds(l.Name)
+		t.Seconds += share * seconds(l.Name)
 		if !seen[l.Weight] {
-			t.bytes = float64(l.StoredBytes)
+			t.Bytes = float64(l.StoredBytes)
 		}
 		seen[l.Weight] = true
-		t.work += float64(l.Nonzeros) * float64(max(1, l.N))
+		t.Work += float64(l.Nonzeros) * float64(max(1, l.N))
 		work += float64(l.Nonzeros) * float64(max(1, l.N))
 		c.byWeight[l.Weight] = list
 	}
@@ -193,8 +255,8 @@ func (s *sizing) take(m *Model, i int, seconds func(node string) float64) (work 
 
 // settle sorts what was measured by the layers of the database.
 func (c *costs) settle(b *fit.Base) {
-	c.restTime, c.restBytes, c.restWork = c.start.seconds, c.start.bytes, 0
-	c.allWork = c.start.work
+	c.restTime, c.restBytes, c.restWork = c.start.Seconds, c.start.Bytes, 0
+	c.allWork = c.start.Work
 	mine := 0.0
 	for _, l := range b.Layers {
 		list := c.byWeight[l.Weight]
@@ -206,11 +268,11 @@ func (c *costs) settle(b *fit.Base) {
 		}
 		var seconds, bytes []float64
 		for _, t := range list[:len(l.Entries)] {
-			seconds, bytes = append(seconds, t.seconds), append(bytes, t.bytes)
+			seconds, bytes = append(seconds, t.Seconds), append(bytes, t.Bytes)
 		}
 		c.time, c.bytes = append(c.time, seconds), append(c.bytes, bytes)
-		c.restTime, c.restBytes = c.restTime-list[0].seconds, c.restBytes-list[0].bytes
-		c.work, mine = append(c.work, list[0].work), mine+list[0].work
+		c.restTime, c.restBytes = c.restTime-list[0].Seconds, c.restBytes-list[0].Bytes
+		c.work, mine = append(c.work, list[0].Work), mine+list[0].Work
 	}
 	c.restWork = c.allWork - mine
 	c.restTime, c.restBytes = max(c.restTime, 0), max(c.restBytes, 0)

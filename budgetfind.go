@@ -23,6 +23,7 @@ type made struct {
 	pick  []int
 	point BudgetPoint
 	dense bool // it is the model that others are compared with
+	draft bool // see sizing.make
 	at    int  // in BudgetReport.Tried
 }
 
@@ -32,12 +33,15 @@ func (m *made) close() {
 	}
 }
 
-// make builds a combination and measures it.
-func (s *sizing) make(ctx context.Context, pick []int, divergence float64) (*made, error) {
+// make builds a combination and measures it. A draft is not reconstructed, which changes no time and no size, and its drop is not measured.
+func (s *sizing) make(ctx context.Context, pick []int, divergence float64, draft bool) (*made, error) {
 	s.step("candidates", s.builds, max(s.planned(), s.builds+1))
 	s.builds++
 	o := s.o
 	o.Progress, o.Plan = nil, nil
+	if draft {
+		o.Prune.Reconstruct = nil
+	}
 	if slices.Max(pick) == 0 && len(s.o.Prune.Layers) == 0 {
 		o.Prune = s.plain().Prune
 		if o.Quantize.Type != tensor.I8 {
@@ -51,7 +55,7 @@ func (s *sizing) make(ctx context.Context, pick []int, divergence float64) (*mad
 	if err != nil {
 		return nil, err
 	}
-	out := &made{model: m, pick: pick, point: s.point(pick, divergence), dense: slices.Max(pick) == 0 && len(s.o.Prune.Layers) == 0 && o.Quantize.Type == 0}
+	out := &made{model: m, pick: pick, draft: draft, point: s.point(pick, divergence), dense: slices.Max(pick) == 0 && len(s.o.Prune.Layers) == 0 && o.Quantize.Type == 0}
 	if err := s.gauge(ctx, out); err != nil {
 		out.close()
 		return nil, err
@@ -66,9 +70,6 @@ func (s *sizing) gauge(ctx context.Context, m *made) (err error) {
 	if err := s.race(ctx, m); err != nil {
 		return err
 	}
-	if p.Size, err = s.sizeWith(m); err != nil {
-		return err
-	}
 	work := 0.0
 	for _, l := range m.model.report.Layers {
 		work += float64(l.Nonzeros) * float64(max(1, l.N))
@@ -78,7 +79,7 @@ func (s *sizing) gauge(ctx context.Context, m *made) (err error) {
 		p.Sparsity = r.Prunable.Sparsity()
 	}
 	switch {
-	case s.scores == nil:
+	case s.scores == nil || m.draft:
 	case m.dense: // of which no sample needs to tell that it loses nothing
 		p.Drop = &Drop{N: len(s.scores), Dense: mean(s.scores)}
 	default:
@@ -93,6 +94,9 @@ func (s *sizing) gauge(ctx context.Context, m *made) (err error) {
 		if p.Drop, err = dropOf(s.scores, scores, least); err != nil {
 			return err
 		}
+	}
+	if p.Size, err = s.sizeWith(m); err != nil {
+		return err
 	}
 	p.Unmet = s.b.Budget.unmet(p)
 	return nil
@@ -182,6 +186,9 @@ func (s *sizing) evaluate(ctx context.Context, m *Model) (scores []float64, err 
 			}
 			n++
 		}
+		if n == 0 && s.b.MaxDrop == nil && s.b.Front == 0 {
+			return nil, nil // so that no drop is told
+		}
 		if n == 0 {
 			return nil, option.Errorf("%v comes in fewer than 4 inputs, of which none can be held out: give more samples, or %v", option.Calibration, option.Evaluate)
 		}
@@ -264,7 +271,7 @@ func dropOf(dense, model []float64, none float64) (*Drop, error) {
 // walk builds the combinations of a front for the report.
 func (s *sizing) walk(ctx context.Context, front []combination) error {
 	for _, c := range thinned(front, s.b.Front) {
-		m, err := s.make(ctx, c.pick, c.divergence)
+		m, err := s.make(ctx, c.pick, c.divergence, false)
 		if err != nil {
 			return err
 		}
@@ -311,7 +318,7 @@ func (s *sizing) reach(ctx context.Context, front []combination) (*Model, error)
 			continue
 		}
 		built = append(built, pick)
-		m, err := s.make(ctx, pick, divergence)
+		m, err := s.make(ctx, pick, divergence, s.drafts())
 		if err != nil {
 			return nil, err
 		}
@@ -330,13 +337,39 @@ func (s *sizing) reach(ctx context.Context, front []combination) (*Model, error)
 			break
 		}
 	}
+	if found != nil && found.draft {
+		if err := s.finish(ctx, &found); err != nil {
+			return nil, err
+		}
+	}
 	switch {
-	case found == nil:
+	case found == nil || !s.within(&found.point):
 		return s.unmet(ctx, front, "no program that was built is within it")
 	case len(found.point.Unmet) > 0:
 		return s.unmet(ctx, front, "what is fast and small enough loses too much")
 	}
 	return s.keep(&found), nil
+}
+
+// drafts reports whether what is tried is not yet what is written.
+func (s *sizing) drafts() bool { return s.o.Prune.Reconstruct != nil }
+
+// finish makes a program of a draft, in whose place it is measured.
+func (s *sizing) finish(ctx context.Context, draft **made) error {
+	m, err := s.make(ctx, (*draft).pick, (*draft).point.Divergence, false)
+	if err != nil {
+		return err
+	}
+	if !s.within(&m.point) && m.point.Size == (*draft).point.Size { // the same program, so that more runs tell more
+		if err := s.gauge(ctx, m); err != nil {
+			m.close()
+			return err
+		}
+	}
+	s.try(m)
+	(*draft).close()
+	*draft = m
+	return nil
 }
 
 // solve is the better of what the effects of layers alone suggest within limits, and those among others.
@@ -478,7 +511,7 @@ func (s *sizing) fastest(ctx context.Context, front []combination) (*Model, erro
 		if i > 0 && t > last*gain {
 			continue
 		}
-		m, err := s.make(ctx, c.pick, c.divergence)
+		m, err := s.make(ctx, c.pick, c.divergence, false)
 		if err != nil {
 			return nil, err
 		}

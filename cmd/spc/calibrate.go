@@ -42,7 +42,7 @@ func (f *calibFlags) add(c *cobra.Command) {
 	fs.StringVar(&f.calib, "calib", "", "what pruning and --quantize see: samples as eval reads them (a folder of images,\nan npy or idx `FILE`), or random:SEED[:LO:HI]")
 	fs.StringVar(&f.samples, "samples", "all", "which calibration samples to choose from: all, even, odd or A:B:STEP")
 	fs.IntVar(&f.count, "calib-samples", 0, fmt.Sprintf("how many of them, spread evenly; by default %d, or %d random ones", calibSamples, calibRandomSamples))
-	fs.StringVar(&f.cache, "calib-cache", "", "a `FILE` for what --allocate global, normalised, curves, joint and auto see of the\ndense model: made where there is none, read where it is there")
+	fs.StringVar(&f.cache, "calib-cache", "", "a `FILE` for what --allocate global, normalised, curves, joint and auto, or a budget, see of\nthe dense model: made where there is none, read where it is there")
 	f.norm.add(c)
 	complete(c, "samples", values("all", "even", "odd"))
 	complete(c, "calib-samples", cobra.NoFileCompletions)

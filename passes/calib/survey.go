@@ -127,8 +127,13 @@ func (s *Survey) Gram(use ir.WeightUse) (*Gram, error) {
 // surveyKey identifies what a survey is of: the graph with its weights, the samples,
 // and how many columns are summed.
 func surveyKey(g *ir.Graph, s *SurveyOptions) (key [sha256.Size]byte, err error) {
+	return Key(g, fmt.Sprintf("%d %q %d", surveyVersion, s.Samples, s.MaxColumns))
+}
+
+// Key is a hash of a graph with its weights, and of what else tells a file that belongs to it from others.
+func Key(g *ir.Graph, besides string) (key [sha256.Size]byte, err error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%d %q %d\n", surveyVersion, s.Samples, s.MaxColumns)
+	fmt.Fprintln(h, besides)
 	var weights []*tensor.Tensor
 	p := ir.Printer{Ref: func(t *tensor.Tensor) (int, bool) {
 		if t.DType() == tensor.String {

@@ -3,6 +3,7 @@ package fit
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"iter"
@@ -55,14 +56,21 @@ type Base struct {
 	alone   []float64          // effects of layers alone
 	dense   [][]*tensor.Tensor // the dense model's outputs on some runs
 	moments []channelSums      // of the layers' outputs there
+
+	cache string // the file of all this, empty for none
+	key   [sha256.Size]byte
+	notes map[string]string
+	saved bool // the file has all of it
 }
 
 // NewBase sees the inputs of the prunable layers of g on the samples of o.Observer, and makes
 // an entry of each choice for each layer. A layer with a target of its own has that alone.
 // Channels are no choice, since they depend on each other. What it keeps are the nonzeros of
-// all entries.
+// all entries. They come from the file o.Cache where that is there; one of other layers, samples
+// or choices is an error that wraps ir.ErrInvalid.
 func NewBase(ctx context.Context, g *ir.Graph, o Options, choices []Choice) (*Base, error) {
-	o.Sparsity, o.Allocate = 0.5, prune.PerLayer // of neither anything depends, but they ask for zeros
+	cache := o.Cache
+	o.Sparsity, o.Allocate, o.Cache = 0.5, prune.PerLayer, "" // of the former two nothing depends, but they ask for zeros
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
@@ -76,9 +84,12 @@ func NewBase(ctx context.Context, g *ir.Graph, o Options, choices []Choice) (*Ba
 	if err := p.CheckPrunable(); err != nil {
 		return nil, err
 	}
-	b := &Base{f: &fitter{ctx: ctx, Options: o, graph: g, plan: p, exact: exactWork}}
+	b := &Base{f: &fitter{ctx: ctx, Options: o, graph: g, plan: p, exact: exactWork}, cache: cache, notes: map[string]string{}}
 	if err := b.f.open(); err != nil {
 		return nil, err
+	}
+	if loaded, err := b.load(choices); loaded || err != nil {
+		return b, err
 	}
 	front := o.Observer.Frontier(g, o.Budget)
 	for k, l := range b.f.layers {
@@ -232,9 +243,15 @@ func (e *Entry) edit(l *layer) *edit {
 	return made
 }
 
-// Effects measures what each layer alone does to the outputs, by its entry of middle error.
+// Effects measures what each layer alone does to the outputs, by its entry of middle error, unless the file told.
 func (b *Base) Effects(ctx context.Context) error {
 	b.f.ctx = ctx
+	if b.alone != nil { // which the file told
+		for k := range b.Layers {
+			b.Layers[k].Effect = b.alone[k]
+		}
+		return nil
+	}
 	middle := make([]int, len(b.Layers))
 	for k := range b.Layers {
 		entries := b.Layers[k].Entries
@@ -524,4 +541,17 @@ func (b *Base) Targets(pick []int) []prune.LayerTarget {
 		list = append(list, t)
 	}
 	return list
+}
+
+// Built is how far the outputs are from the dense model's when the entries that pick says are made one layer after another, each on what the
+// pruned layers before it give, as Run does: on three quarters of the samples, and measured on the others.
+func (b *Base) Built(ctx context.Context, pick []int) (float64, error) {
+	b.f.ctx = ctx
+	sparsities := make([]float64, len(pick))
+	for k, l := range b.f.layers {
+		c := b.Layers[k].Entries[pick[k]].Choice
+		l.pattern, sparsities[k] = c.Pattern, c.Sparsity
+	}
+	_, d, err := b.f.try("candidate", sparsities)
+	return d, err
 }

@@ -47,13 +47,13 @@ var shapes = map[string][]int{
 
 const seed = 11
 
-func model(t *testing.T) *ir.Graph {
+func model(t testing.TB) *ir.Graph {
 	t.Helper()
 	return drawn(t, network, shapes)
 }
 
 // drawn reads a network with random weights.
-func drawn(t *testing.T, network string, shapes map[string][]int) *ir.Graph {
+func drawn(t testing.TB, network string, shapes map[string][]int) *ir.Graph {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var text strings.Builder
