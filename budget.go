@@ -98,7 +98,9 @@ type BudgetReport struct {
 type BudgetError struct {
 	BudgetReport
 	Nearest []BudgetPoint `json:"nearest"` // two at most
-	Why     string        `json:"why"`
+	// Quantised is the model without zeros in 8-bit integers, where products were to stay in floats and can be quantised.
+	Quantised *BudgetPoint `json:"quantised,omitempty"`
+	Why       string       `json:"why"`
 }
 
 // ErrUnmet is what a BudgetError wraps.

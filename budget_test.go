@@ -183,9 +183,23 @@ func TestBudgetsThatCannotBeMetSayWhatIsNearest(t *testing.T) {
 		if len(cannot.Nearest) == 0 || len(cannot.Nearest[0].Unmet) == 0 || len(cannot.Tried) == 0 {
 			t.Errorf("%s: %+v", name, cannot)
 		}
+		// Zeros are not all that there is to try.
+		if q := cannot.Quantised; q == nil || q.Sparsity != 0 || q.Speedup <= 0 || q.Drop == nil || len(q.Unmet) == 0 {
+			t.Errorf("%s: in 8-bit integers %+v", name, q)
+		}
 		if name == "drop and speedup" && (len(cannot.Nearest) != 2 || cannot.Nearest[0].Drop == nil) {
 			t.Errorf("%s: nearest are %+v", name, cannot.Nearest)
 		}
+	}
+}
+
+func TestABudgetOfIntegersTriesNoOthers(t *testing.T) {
+	o, b := forBudget(t)
+	b.Size, o.Quantize.Type = 100, tensor.I8
+	_, err := spc.CompileWithin(t.Context(), o, b)
+	var cannot *spc.BudgetError
+	if !errors.As(err, &cannot) || cannot.Quantised != nil {
+		t.Errorf("%v, want that it cannot be met", err)
 	}
 }
 

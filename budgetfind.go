@@ -561,7 +561,11 @@ func (s *sizing) unmet(ctx context.Context, front []combination, why string) (*M
 	if m, err := s.alternative(ctx, front); m != nil || err != nil {
 		return m, err
 	}
-	e := &BudgetError{BudgetReport: s.report, Why: why}
+	quantised, err := s.quantised(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e := &BudgetError{BudgetReport: s.report, Quantised: quantised, Why: why}
 	excess := func(p *BudgetPoint) float64 {
 		sum := 0.0
 		for _, u := range p.Unmet {
@@ -599,6 +603,26 @@ func (s *sizing) unmet(ctx context.Context, front []combination, why string) (*M
 		}
 	}
 	return nil, e
+}
+
+// quantised measures the model without zeros in 8-bit integers, which may do what zeros cannot; nil where products have a type already, or cannot have that.
+func (s *sizing) quantised(ctx context.Context) (*BudgetPoint, error) {
+	if s.o.Quantize.Type != 0 {
+		return nil, nil
+	}
+	s.step("8-bit integers", 0, 1)
+	o := s.plain()
+	o.Quantize.Type, o.Prune.Layers = tensor.I8, s.o.Prune.Layers
+	model, err := Compile(ctx, o)
+	if err != nil {
+		return nil, ctx.Err()
+	}
+	m := &made{model: model, pick: make([]int, len(s.items))}
+	defer m.close()
+	if err := s.gauge(ctx, m); err != nil {
+		return nil, err
+	}
+	return &m.point, nil
 }
 
 // alternative adds to what was tried the fastest program that loses no more than it may, where a drop and more is limited, and returns it where it

@@ -248,7 +248,15 @@ func (f *compileFlags) front(c *cobra.Command, r *spc.BudgetReport) error {
 // printNearest prints the points that are nearest to a budget that cannot be met.
 func printNearest(w io.Writer, e *spc.BudgetError) error {
 	fmt.Fprintf(w, "%s at most, were what is pruned to take no time; nearest are:\n", ratio(e.Amdahl))
-	return printMeasured(w, e.Nearest)
+	if err := printMeasured(w, e.Nearest); err != nil || e.Quantised == nil {
+		return err
+	}
+	also := ""
+	if len(e.Quantised.Unmet) == 0 {
+		also = ", which meets the budget"
+	}
+	fmt.Fprintf(w, "without zeros in 8-bit integers, by --quantize int8%s:\n", also)
+	return printMeasured(w, []spc.BudgetPoint{*e.Quantised})
 }
 
 // printMeasured prints a table of programs that were measured.

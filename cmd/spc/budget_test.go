@@ -74,6 +74,9 @@ func TestBudgetsThatCannotBeMet(t *testing.T) {
 	if r.status != 2 || !strings.Contains(r.errors, "the budget cannot be met") || !strings.Contains(r.out, "--speedup 1000") || strings.Count(r.errors, "the budget cannot be met") != 1 {
 		t.Errorf("%+v", r)
 	}
+	if !strings.Contains(r.out, "without zeros in 8-bit integers, by --quantize int8:") {
+		t.Errorf("%s, want what integers give", r.out)
+	}
 	if _, err := os.Stat("never.spx"); err == nil {
 		t.Error("a file was written")
 	}
