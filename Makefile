@@ -85,8 +85,8 @@ accuracy: build ## spc eval on the real models and data in $(SPC_SHARED): dense 
 	$(GO) run ./tests/e2e/accuracy -spc bin/spc
 	$(GO) run ./tests/e2e/accuracy -spc bin/spc -pruned -save tests/e2e/results/pruned.json -table docs/results/accuracy.md
 
-budgets: build ## budgets of trained models in $(SPC_SHARED), and whether what is promised holds (an hour)
-	$(GO) run ./tests/e2e/budgets -spc bin/spc
+budgets: build ## budgets of trained models in $(SPC_SHARED), and whether what is promised holds (two hours)
+	$(GO) run ./tests/e2e/budgets -spc bin/spc -save tests/e2e/results/budgets.json -table docs/results/budgets.md
 
 accuracy-quick: build ## the dense models, and a few prunings of the smallest
 	$(GO) run ./tests/e2e/accuracy -spc bin/spc

@@ -133,8 +133,8 @@ func (b *BudgetOptions) check(o *CompileOptions) error {
 		return option.Errorf("a budget needs %v, samples that show what each layer loses", option.Calibration)
 	case o.Prune.Sparsity != 0:
 		return option.Errorf("%v %v beside a budget, which finds it", option.Sparsity, o.Prune.Sparsity)
-	case o.Prune.Pattern != Pattern{} || o.Prune.Permute != "":
-		return option.Errorf("%v and %v beside a budget, which chooses among BudgetOptions.Patterns as channels lie", option.Pattern, option.Permute)
+	case o.Prune.Pattern != Pattern{}:
+		return option.Errorf("%v %v beside a budget, which chooses among BudgetOptions.Patterns", option.Pattern, o.Prune.Pattern)
 	case o.Prune.Allocate != "":
 		return option.Errorf("%v %v beside a budget, which spreads zeros itself", option.Allocate, o.Prune.Allocate)
 	case o.Debug.StopAfter != "" || len(o.Debug.Disable) > 0:

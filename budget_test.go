@@ -317,7 +317,7 @@ func TestBudgetsThatMakeNoSense(t *testing.T) {
 		"budgets are measured": func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Target = spc.CUDA },
 		"needs Calibration":    func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Calibration.Inputs = nil },
 		"Sparsity 0.5 beside":  func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Sparsity = 0.5 },
-		"Pattern and Prune.Permute": func(o *spc.CompileOptions, _ *spc.BudgetOptions) {
+		"Prune.Pattern block:4x1": func(o *spc.CompileOptions, _ *spc.BudgetOptions) {
 			o.Prune.Pattern = spc.Pattern{Kind: spc.Block, R: 4, C: 1}
 		},
 		"Allocate layer beside":  func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Allocate = spc.PerLayer },

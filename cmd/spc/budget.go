@@ -110,7 +110,7 @@ func (f *budgetFlags) needless(c *cobra.Command) error {
 		}
 		return nil
 	}
-	for _, name := range []string{"sparsity", "allocate", "stop-after", "dump-passes", "masks", "tune", "permute", "disable"} {
+	for _, name := range []string{"sparsity", "allocate", "stop-after", "dump-passes", "masks", "tune", "disable"} {
 		if fs.Changed(name) {
 			return fmt.Errorf("--%s and a budget exclude each other, want one of them", name)
 		}

@@ -114,7 +114,6 @@ func TestBudgetFlags(t *testing.T) {
 		"--metric \"nearly\", want top1, top5 or perplexity":             budgeted("--max-drop", "1", "--eval-data", "few.npy", "--labels", "classes.npy", "--metric", "nearly"),
 		"--search has no use without a budget: --speedup, --max-drop, -": {"compile", "model.onnx", "--search", "4"},
 		"--search has no use without --speedup, --latency":               budgeted("--max-drop", "1", "--search", "4"),
-		"--permute and a budget exclude each other":                      budgeted("--speedup", "2", "--permute", "none"),
 	} {
 		fails(t, args, want)
 	}

@@ -148,7 +148,7 @@ func TestStatisticsAreOfTheAllocationsThatAreListed(t *testing.T) {
 		return []string{"compile", "model.onnx", "-o", "a.spx", "--sparsity", "0.5", "--calib", "photos", "--preprocess", "imagenet", "--allocate", allocate, "--calib-cache", allocate + ".cache"}
 	}
 	fails(t, compile("layer"), "want --allocate global, normalised, curves, joint, auto")
-	if help := strings.Join(strings.Fields(ok(t, "compile", "--help-all")), " "); !strings.Contains(help, "what --allocate global, normalised, curves, joint and auto see") {
+	if help := strings.Join(strings.Fields(ok(t, "compile", "--help-all")), " "); !strings.Contains(help, "what --allocate global, normalised, curves, joint and auto, or a budget, see") {
 		t.Errorf("%s, want the allocations that --calib-cache is for", help)
 	}
 	for _, allocate := range []string{"global", "normalised", "curves", "joint", "auto"} {

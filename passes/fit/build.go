@@ -385,6 +385,9 @@ func (f *fitter) survey(stage string, curves bool) error {
 	}
 	for k, l := range f.layers {
 		f.report(stage, k, len(f.layers))
+		if stage == saliencies && !f.ordered(l) && !f.surveys() {
+			continue
+		}
 		g, err := gram(l.WeightUse)
 		if errors.Is(err, ir.ErrUnsupported) {
 			g, err = made(l.cols), nil
@@ -398,7 +401,7 @@ func (f *fitter) survey(stage string, curves bool) error {
 			l.power[c] = g.XX[c*l.cols+c] / float64(g.N)
 		}
 		l.variance = variances(l, g)
-		if stage == saliencies && f.ordersByOBS() {
+		if stage == saliencies && f.ordersByOBS(l) {
 			s, err := obs.New(f.ctx, obs.Layer{Name: l.Node.String(), Rows: l.rows, Cols: l.cols, W: l.weights, H: g.XX}, f.Workers)
 			if err != nil {
 				return err

@@ -11,12 +11,18 @@ import (
 
 // permutes reports whether channels are put in an order that suits the pattern.
 func (o *Options) permutes() bool {
-	return o.Asks() && o.Permute == permute.Auto && permute.Gains(o.Pattern)
+	gains := permute.Gains(o.Pattern) || slices.ContainsFunc(o.Targets, func(t prune.LayerTarget) bool { return t.Pattern != nil && permute.Gains(*t.Pattern) })
+	return o.Asks() && o.Permute == permute.Auto && gains
 }
+
+// ordered reports whether a layer gains by an order of channels.
+func (f *fitter) ordered(l *layer) bool { return permute.Gains(l.pattern) && f.own(l) > 0 }
 
 // ordersByOBS reports whether channels are ordered by the losses without single weights of which the others make
 // up for what they can. In groups of N:M these neighbours go, too.
-func (f *fitter) ordersByOBS() bool { return f.method().Method == OBS && f.Pattern.Kind != prune.NM }
+func (f *fitter) ordersByOBS(l *layer) bool {
+	return f.ordered(l) && f.method().Method == OBS && l.pattern.Kind != prune.NM
+}
 
 // permute puts channels in an order that suits the pattern, by OBS, or what weights add to the outputs of the
 // dense model, where the method looks at samples, else by |w|, and lists the layers as they are then.
@@ -31,7 +37,7 @@ func (f *fitter) permute(out *Result) error {
 	}
 	var weights []permute.Weight
 	for _, l := range f.layers {
-		if l.pattern != f.Pattern { // which an order was not asked for
+		if !f.ordered(l) {
 			continue
 		}
 		s := l.saliency

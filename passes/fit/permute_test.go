@@ -8,6 +8,7 @@ import (
 
 	"spc/ir"
 	"spc/passes/permute"
+	"spc/passes/prune"
 	"spc/tests/graphtest"
 )
 
@@ -84,6 +85,43 @@ func TestPermutedModelsAreTheSameFromAFile(t *testing.T) {
 				t.Errorf("%s: the model depends on the file or on the workers", a)
 			}
 		}
+	}
+}
+
+// Layers are put in order by patterns of their own; where the weights on both sides of some channels would gain, the larger ones decide.
+func TestPatternsOfSingleLayersArePermuted(t *testing.T) {
+	kept := func(targets ...string) map[string]float64 {
+		t.Helper()
+		_, r := permuted(t, "uniform", func(o *Options) {
+			o.Sparsity, o.KeepNone = 0, true
+			for _, text := range targets {
+				target, err := prune.ParseLayerTarget(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Targets = append(o.Targets, target)
+			}
+		})
+		out := map[string]float64{}
+		for _, l := range r.Permuted.Layers {
+			out[l.Node] = l.After
+			if l.After <= l.Before || l.Why != "" {
+				t.Errorf("%q: %+v, want a gain", targets, l)
+			}
+		}
+		return out
+	}
+	const wide, point, last = "wide=0.5,uniform-block:4x1", "point=0.25,uniform-block:2x1", "last=2:4"
+	alone, other, small := kept(wide), kept(point), kept("wide=0.5", last)
+	all := kept(wide, last, point)
+	if len(alone) != 1 || len(other) != 1 || len(small) != 1 || len(all) != 3 {
+		t.Errorf("%v, %v, %v and %v, want one each and three", alone, other, small, all)
+	}
+	if all["wide"] != alone["wide"] || all["point"] != other["point"] || all["last"] >= small["last"] {
+		t.Errorf("%v, want what each keeps alone, %v and %v, but for last, %v", all, alone, other, small)
+	}
+	if none := kept("wide=0,uniform-block:4x1"); len(none) > 0 {
+		t.Errorf("%v without zeros", none)
 	}
 }
 

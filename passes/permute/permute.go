@@ -81,9 +81,10 @@ type Layer struct {
 	Why    string  `json:"why,omitempty"` // why no order of channels suits it better
 }
 
-// Run orders the channels of the plan's graph. It returns nil Exchanges where nothing changed.
+// Run orders the channels of the plan's graph for weights, each of which has its pattern of the plan. Where several patterns would gain by
+// the order of some channels, that of most weights decides. It returns nil Exchanges where nothing changed.
 func Run(ctx context.Context, p *prune.Plan, weights []Weight, o Options) (*Result, *prune.Exchanges, error) {
-	r := &run{Options: o, ctx: ctx, plan: p, pattern: p.Options.Pattern, x: p.Exchanges(o.Fixed), weights: map[int]*matrix{}, why: map[int]string{}}
+	r := &run{Options: o, ctx: ctx, plan: p, x: p.Exchanges(o.Fixed), weights: map[int]*matrix{}, why: map[int]string{}}
 	for i := range weights {
 		r.weights[weights[i].Layer] = r.matrix(&weights[i])
 	}
@@ -144,20 +145,21 @@ const additions = 1e9
 // Stage plans Run on the plan's graph, as a stage of that name.
 func Stage(p *prune.Plan, name string) pace.Stage {
 	s := pace.Stage{Name: name}
-	r := &run{plan: p, pattern: p.Options.Pattern, x: p.Exchanges(nil)}
+	r := &run{plan: p, x: p.Exchanges(nil), weights: map[int]*matrix{}}
+	for i, l := range p.Layers {
+		if Gains(p.Pattern(i)) && l.Prunable {
+			rows, cols := p.Use(i).View.Dims(p.Use(i).Value.Const.Shape())
+			r.weights[i] = &matrix{Weight: &Weight{Layer: i}, rows: rows, cols: cols, pattern: p.Pattern(i)}
+		}
+	}
 	for i := range r.x.Groups {
 		g := &r.x.Groups[i]
-		side, width := g.Rows, 0.0
-		if r.pattern.Kind == prune.NM {
-			side = g.Cols
-		}
-		for _, c := range side {
-			shape := p.Use(c.Layer).Value.Const.Shape()
-			rows, cols := p.Use(c.Layer).View.Dims(shape)
-			if r.pattern.Kind == prune.NM {
-				width += float64(rows)
-			} else {
-				width += float64(cols)
+		width := 0.0
+		for _, c := range side(r.pattern(g), g) {
+			if m := r.weights[c.Layer]; m != nil && r.pattern(g).Kind == prune.NM {
+				width += float64(m.rows)
+			} else if m != nil {
+				width += float64(m.cols)
 			}
 		}
 		n := float64(min(g.Size, most))
@@ -172,7 +174,6 @@ type run struct {
 	Options
 	ctx     context.Context
 	plan    *prune.Plan
-	pattern prune.Pattern
 	x       *prune.Exchanges
 	weights map[int]*matrix
 	why     map[int]string // by layer, why an order would be of no use
@@ -182,12 +183,36 @@ type run struct {
 type matrix struct {
 	*Weight
 	rows, cols int
+	pattern    prune.Pattern
 	squares    []float32
+}
+
+// side lists the weights of a group whose rows, or columns, its order is that of, as far as a pattern gains by it.
+func side(p prune.Pattern, g *prune.Group) []prune.Channels {
+	if p.Kind == prune.NM {
+		return g.Cols
+	}
+	return g.Rows
+}
+
+// pattern is that for which a group is ordered: the one of most weights that gain by it.
+func (r *run) pattern(g *prune.Group) (best prune.Pattern) {
+	sizes, most := map[prune.Pattern]int{}, 0
+	for _, c := range slices.Concat(g.Rows, g.Cols) {
+		m := r.weights[c.Layer]
+		if m == nil || !slices.ContainsFunc(side(m.pattern, g), func(d prune.Channels) bool { return d.Layer == c.Layer }) {
+			continue
+		}
+		if sizes[m.pattern] += m.rows * m.cols; sizes[m.pattern] > most {
+			best, most = m.pattern, sizes[m.pattern]
+		}
+	}
+	return best
 }
 
 func (r *run) matrix(w *Weight) *matrix {
 	l := r.plan.Matrix(w.Layer)
-	m := &matrix{Weight: w, rows: l.Rows, cols: l.Cols, squares: make([]float32, len(w.Saliency))}
+	m := &matrix{Weight: w, rows: l.Rows, cols: l.Cols, pattern: r.plan.Pattern(w.Layer), squares: make([]float32, len(w.Saliency))}
 	sum := 0.0
 	for _, s := range w.Saliency {
 		sum += float64(s) * float64(s)
@@ -230,7 +255,7 @@ func (r *run) report(weights []Weight) ([]Layer, error) {
 		}
 		stayRows, stay := r.x.Stay(w.Layer)
 		moved := cols != nil
-		if r.pattern.Kind != prune.NM {
+		if m.pattern.Kind != prune.NM {
 			moved, stay = rows != nil, stayRows
 		}
 		switch {
@@ -262,7 +287,7 @@ func (r *run) retained(m *matrix, rows, cols []int) (float64, error) {
 		}
 	}
 	l.Weights = l.Saliency
-	s, err := prune.Select([]prune.Layer{l}, prune.Options{Pattern: r.pattern, Workers: r.Workers})
+	s, err := prune.Select([]prune.Layer{l}, prune.Options{Pattern: m.pattern, Workers: r.Workers})
 	if err != nil {
 		return 0, err
 	}

@@ -16,16 +16,17 @@ type term struct {
 
 // terms lists the weights that gain by the order of a group.
 func (r *run) terms(g *prune.Group) (out []term) {
-	side, size := g.Rows, r.pattern.R
-	if r.pattern.Kind == prune.NM {
-		side, size = g.Cols, r.pattern.M
+	p := r.pattern(g)
+	size := p.R
+	if p.Kind == prune.NM {
+		size = p.M
 	}
-	for _, c := range side {
+	for _, c := range side(p, g) {
 		m := r.weights[c.Layer]
-		if m == nil {
+		if m == nil || m.pattern != p {
 			continue
 		}
-		if each := m.cols / c.Of; r.pattern.Kind == prune.NM && each > 1 {
+		if each := m.cols / c.Of; p.Kind == prune.NM && each > 1 {
 			r.why[c.Layer] = fmt.Sprintf("%d weights of a channel lie side by side, which groups of %d cannot tell apart", each, size)
 			continue
 		}
@@ -73,10 +74,10 @@ func (r *run) cells(g *prune.Group, terms []term) [][]int {
 // objective makes the vectors of places of a group. Where they would take too long to compare, they have
 // some of the rows or columns.
 func (r *run) objective(terms []term, places []int) *objective {
-	o := &objective{pattern: r.pattern, vectors: make([][]float32, len(places))}
+	o := &objective{pattern: terms[0].pattern, vectors: make([][]float32, len(places))}
 	width := 0
 	for _, t := range terms {
-		width += len(t.At[places[0]]) * r.length(t)
+		width += len(t.At[places[0]]) * t.length()
 	}
 	n := float64(len(places))
 	stride := 1
@@ -87,38 +88,38 @@ func (r *run) objective(terms []term, places []int) *objective {
 		for occurrence := range t.At[places[0]] {
 			lo := len(o.vectors[0])
 			for i, k := range places {
-				o.vectors[i] = r.vector(o.vectors[i], t, t.At[k][occurrence], stride)
+				o.vectors[i] = t.vector(o.vectors[i], t.At[k][occurrence], stride)
 			}
 			hi := len(o.vectors[0])
-			o.parts = append(o.parts, part{lo, hi, r.keep(t, hi-lo)})
+			o.parts = append(o.parts, part{lo, hi, t.keep(hi - lo)})
 		}
 	}
 	return o
 }
 
 // length is that of a channel's vector in a term.
-func (r *run) length(t term) int {
-	if r.pattern.Kind == prune.NM {
+func (t *term) length() int {
+	if t.pattern.Kind == prune.NM {
 		return t.rows
 	}
-	return (t.cols + r.pattern.C - 1) / r.pattern.C
+	return (t.cols + t.pattern.C - 1) / t.pattern.C
 }
 
 // keep is the number of blocks in a row of n blocks that stay.
-func (r *run) keep(t term, n int) int { return max(1, int(float64(n)*(1-t.Sparsity)+0.5)) }
+func (t *term) keep(n int) int { return max(1, int(float64(n)*(1-t.Sparsity)+0.5)) }
 
 // vector appends every stride-th element of the vector of a channel: of row at its blocks, or column at.
-func (r *run) vector(v []float32, t term, at, stride int) []float32 {
-	if r.pattern.Kind == prune.NM {
+func (t *term) vector(v []float32, at, stride int) []float32 {
+	if t.pattern.Kind == prune.NM {
 		for i := 0; i < t.rows; i += stride {
 			v = append(v, t.squares[i*t.cols+at])
 		}
 		return v
 	}
 	row := t.squares[at*t.cols : (at+1)*t.cols]
-	for lo := 0; lo < t.cols; lo += r.pattern.C * stride {
+	for lo := 0; lo < t.cols; lo += t.pattern.C * stride {
 		sum := float32(0)
-		for _, x := range row[lo:min(lo+r.pattern.C, t.cols)] {
+		for _, x := range row[lo:min(lo+t.pattern.C, t.cols)] {
 			sum += x
 		}
 		v = append(v, sum)

@@ -54,8 +54,9 @@ const (
 	Broken = "broken"
 )
 
-// Ask asks spc, a program at a path, for a budget of a model, and measures what it promises.
-func Ask(ctx context.Context, program, model, budget string) (p Promise, err error) {
+// Ask asks spc, a program at a path, for a budget of a model, and measures what it promises. What spc learns of the model is kept in a file for other
+// budgets.
+func Ask(ctx context.Context, program, model, budget, cache string) (p Promise, err error) {
 	p = Promise{Model: model, Budget: budget}
 	m := pruned(model)
 	if m == nil {
@@ -71,7 +72,7 @@ func Ask(ctx context.Context, program, model, budget string) (p Promise, err err
 	if m.Family == transformer {
 		prune += " --aim dense"
 	}
-	flags := fmt.Sprintf("%s %s --calib %s --samples even --calib-samples %d --threads 1 --quiet --json", budget, prune, m.Data, m.Samples)
+	flags := fmt.Sprintf("%s %s --calib %s --samples even --calib-samples %d --threads 1 --quiet --json --calib-cache %s", budget, prune, m.Data, m.Samples, cache)
 	args := slices.Concat([]string{"compile", onnx, "-o", sparse}, words(flags), evalFlags(m))
 	began := time.Now()
 	out, status, err := output(ctx, program, args)
@@ -102,11 +103,17 @@ func evalFlags(m *PrunedModel) []string {
 // evidence says why a budget cannot be met.
 func evidence(e *spc.BudgetError) string {
 	text := fmt.Sprintf("%s; at most %.2fx", e.Why, e.Amdahl)
-	for _, n := range e.Nearest {
-		text += fmt.Sprintf("; %.2fx", n.Speedup)
+	add := func(what string, n *spc.BudgetPoint) {
+		text += fmt.Sprintf("; %s%.2fx", what, n.Speedup)
 		if n.Drop != nil {
 			text += fmt.Sprintf(" with %.2f points lost, at most %.2f", n.Drop.Points, n.Drop.Bound)
 		}
+	}
+	for i := range e.Nearest {
+		add("", &e.Nearest[i])
+	}
+	if e.Quantised != nil {
+		add("in 8-bit integers ", e.Quantised)
 	}
 	return text
 }

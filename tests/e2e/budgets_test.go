@@ -3,6 +3,8 @@ package e2e
 import (
 	"math"
 	"math/rand/v2"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -54,5 +56,32 @@ func TestPromisesAreJudgedByWhatIsMeasured(t *testing.T) {
 	p.Bound = math.NaN()
 	if p.judge("--max-drop 1", 0); p.Verdict == Kept {
 		t.Error("a bound that is no number is within a budget")
+	}
+}
+
+func TestPromisesReplaceThoseOfTheSameBudget(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.json")
+	r, err := ReadPromises(path)
+	if err != nil || len(r.Promises) > 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	kept := PromiseResult{Promise: Promise{Model: "m", Budget: "--speedup 2", Verdict: Kept, Speedup: 2.04, FLOPs: 0.3, Bytes: 1500000}, CPU: "c", Commit: "d", Date: "e"}
+	broken := kept
+	broken.Verdict, broken.Budget = Broken+": --flops", "--flops 0.2"
+	r.Put(broken)
+	r.Put(kept)
+	broken.Verdict, broken.Why = Cannot, "no"
+	r.Put(broken)
+	if err := r.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = ReadPromises(path); err != nil {
+		t.Fatal(err)
+	}
+	text := r.Markdown()
+	for _, want := range []string{"of 2 budgets 1 kept, 1 that cannot be met, 0 broken", "| m | `--speedup 2` | kept | 2.04 | 30% | 1.50 MB |", "| m | `--flops 0.2` | cannot: no | | |"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s, want %s in it", text, want)
+		}
 	}
 }

@@ -6,17 +6,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
-	"slices"
+	"time"
 
-	"spc/internal/atomicfile"
 	"spc/tests/bench"
 	"spc/tests/e2e"
 )
@@ -24,23 +21,11 @@ import (
 var (
 	program = flag.String("spc", "bin/spc", "the `program` that is asked")
 	which   = flag.String("budgets", "", "take only budgets that match this regular `expression`")
+	table   = flag.String("table", "", "write all of that file into the table of this document, a `FILE`, even where nothing is measured")
 	save    = flag.String("save", "", "put the results into this JSON `FILE`, too, in the place of what it has of the same budgets")
 )
 
 func main() { e2e.Main("budgets", run) }
-
-// results are what a file has.
-type results struct {
-	Promises []result `json:"promises"`
-}
-
-// result is a promise, and where it was measured.
-type result struct {
-	e2e.Promise
-	Date   string `json:"date"`
-	Commit string `json:"commit"`
-	CPU    string `json:"cpu"`
-}
 
 func run(ctx context.Context, match *regexp.Regexp) error {
 	some, err := regexp.Compile(*which)
@@ -48,10 +33,15 @@ func run(ctx context.Context, match *regexp.Regexp) error {
 		return err
 	}
 	here := bench.Here()
-	all, err := read(*save)
+	all, err := e2e.ReadPromises(*save)
 	if err != nil {
 		return err
 	}
+	dir, err := os.MkdirTemp("", "spc-budgets-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
 	broken, asked := 0, 0
 	fmt.Printf("%-22s  %-30s  %8s  %9s  %6s  %6s  %6s  %7s  %s\n", "model", "budget", "speed-up", "bytes", "flops", "lost", "most", "seconds", "")
 	for _, model := range e2e.Budgeted {
@@ -60,7 +50,7 @@ func run(ctx context.Context, match *regexp.Regexp) error {
 				continue
 			}
 			asked++
-			p, err := e2e.Ask(ctx, *program, model, budget)
+			p, err := e2e.Ask(ctx, *program, model, budget, filepath.Join(dir, model))
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -71,16 +61,21 @@ func run(ctx context.Context, match *regexp.Regexp) error {
 				broken++
 			}
 			fmt.Printf("%-22s  %-30s  %8.2f  %9d  %6.2f  %6.2f  %6.2f  %7.0f  %s\n", p.Model, p.Budget, p.Speedup, p.Bytes, p.FLOPs, p.Drop, p.Bound, p.Seconds, verdict(&p))
-			all.put(result{p, here.Date, here.Commit, here.Machine.CPU})
+			all.Put(e2e.PromiseResult{Promise: p, Date: time.Now().UTC().Format(time.DateOnly), Commit: here.Commit, CPU: here.Machine.CPU})
 			if *save != "" {
-				if err := all.write(*save); err != nil {
+				if err := all.Write(*save); err != nil {
 					return err
 				}
 			}
 		}
 	}
+	if *table != "" {
+		if err := bench.UpdateFile(*table, e2e.PromiseMark, all.Markdown()); err != nil {
+			return err
+		}
+	}
 	switch {
-	case asked == 0:
+	case asked == 0 && *table == "":
 		return errors.New("no budget matches")
 	case broken > 0:
 		return fmt.Errorf("%d of %d budgets are neither kept nor said to be impossible", broken, asked)
@@ -93,40 +88,4 @@ func verdict(p *e2e.Promise) string {
 		return p.Verdict + ": " + p.Why
 	}
 	return p.Verdict
-}
-
-func read(path string) (*results, error) {
-	r := &results{}
-	if path == "" {
-		return r, nil
-	}
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, r)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return r, nil
-}
-
-// put replaces what was there of a budget.
-func (r *results) put(x result) {
-	i := slices.IndexFunc(r.Promises, func(o result) bool { return o.Model == x.Model && o.Budget == x.Budget })
-	if i >= 0 {
-		r.Promises[i] = x
-		return
-	}
-	r.Promises = append(r.Promises, x)
-}
-
-func (r *results) write(path string) error {
-	return atomicfile.Write(path, func(w io.Writer) error {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
-	})
 }
