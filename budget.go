@@ -395,8 +395,9 @@ func (s *sizing) run(ctx context.Context) (*Model, error) {
 		return nil, err
 	}
 	if s.b.Tell != nil {
-		points := make([]BudgetPoint, len(front))
-		for i, p := range front {
+		told := thinned(front, max(frontPoints, s.b.Front))
+		points := make([]BudgetPoint, len(told))
+		for i, p := range told {
 			points[i] = s.point(p.pick, p.divergence)
 		}
 		s.b.Tell(points, s.build*float64(s.planned()))
@@ -424,7 +425,7 @@ func (s *sizing) planned() int {
 			n++
 		}
 	} else if s.b.MaxDrop != nil {
-		n += frontPoints
+		n += s.fineness()
 	}
 	return n
 }
@@ -542,14 +543,22 @@ type combination struct {
 	divergence float64
 }
 
-// frontPoints is how many combinations a front has.
+// frontPoints is how many combinations a front has at least.
 const frontPoints = 12
+
+// fineness is how many a front has: for a drop twice as many, of which the last is looked for that loses little enough.
+func (s *sizing) fineness() int {
+	if s.b.MaxDrop != nil {
+		return max(2*frontPoints, s.b.Front)
+	}
+	return max(frontPoints, s.b.Front)
+}
 
 // front are combinations from the dense one to the fastest, with what they diverge: those that the effects of layers alone suggest, and those among
 // others, without those than which another is faster and diverges no more.
 func (s *sizing) front(ctx context.Context) ([]combination, error) {
 	s.items = s.price()
-	n := max(frontPoints, s.b.Front)
+	n := s.fineness()
 	alone := budget.Front(s.items, n)
 	if err := s.base.Among(ctx, alone[len(alone)/2]); err != nil {
 		return nil, err

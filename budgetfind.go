@@ -405,6 +405,7 @@ func (s *sizing) least() []int {
 
 // try notes a model that was built.
 func (s *sizing) try(m *made) {
+	s.report.Amdahl = max(s.report.Amdahl, m.point.Speedup) // it is of times of layers, which noise has its part in
 	m.at = len(s.report.Tried)
 	s.report.Tried = append(s.report.Tried, m.point)
 }

@@ -292,11 +292,11 @@ func unmetText(u spc.Unmet) string {
 
 func millis3(ms float64) string { return fmt.Sprintf("%.3g ms", ms) }
 
-// printBudget says how a budget is met.
-func printBudget(w io.Writer, r *spc.Report) {
+// printBudget says how a budget is met, and reports whether there was one.
+func printBudget(w io.Writer, r *spc.Report) bool {
 	b := r.Budget
 	if b == nil || len(b.Tried) == 0 {
-		return
+		return false
 	}
 	p := b.Tried[len(b.Tried)-1]
 	fmt.Fprintf(w, "measured  %s at best, dense %s, %s (at most %s); %s in the median", millis3(p.Ms), millis3(p.DenseMs), ratio(p.Speedup), ratio(b.Amdahl), millis3(p.Median))
@@ -311,6 +311,7 @@ func printBudget(w io.Writer, r *spc.Report) {
 	if p.Drop != nil && p.Sparsity == 0 {
 		fmt.Fprintf(w, "          dense: of no sparse program do %s show that it loses so little\n", plural(p.Drop.N, "sample"))
 	}
+	return true
 }
 
 // printForetold prints a front as the layers alone foretell it.

@@ -359,8 +359,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string, all detail) er
 		fmt.Fprintf(w, "formats   %s\n", text)
 	}
 	printOpen(w, r)
-	printPredicted(w, r)
-	printBudget(w, r)
+	printTimes(w, r)
 	printTuned(w, r)
 	if err := printQuantised(w, r, all); err != nil {
 		return err
@@ -385,6 +384,13 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string, all detail) er
 		}
 	}
 	return nil
+}
+
+// printTimes says how long a run takes: as it was measured for a budget, else what is predicted.
+func printTimes(w io.Writer, r *spc.Report) {
+	if !printBudget(w, r) {
+		printPredicted(w, r)
+	}
 }
 
 // printPredicted says how long a run will take, and how long it would were all weights dense.

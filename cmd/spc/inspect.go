@@ -173,7 +173,7 @@ func printLayers(w io.Writer, r *spc.Report, all detail) {
 	if r.Options.Quantize == "int8" && slices.ContainsFunc(r.Layers, func(l spc.Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() }) {
 		fmt.Fprintln(w, "the rows count zeros that rounding to 8 bits made, these totals do not")
 	}
-	printPredicted(w, r)
+	printTimes(w, r)
 	printTuned(w, r)
 	printInterpreted(w, r, all)
 	printTransposes(w, r, all)
