@@ -33,7 +33,8 @@ type Budget struct {
 // BudgetOptions say how a model is found that meets a budget.
 type BudgetOptions struct {
 	Budget
-	// Patterns are those that layers may have; by default uniform and uniform-block:4x1.
+	// Patterns are those that layers may have; by default uniform and uniform-block:4x1, and of weights of 8-bit integers uniform-block:1x4, which there
+	// are kernels for.
 	Patterns []Pattern
 	// Inputs makes inputs of such shapes, by the names of the ports, on which times are measured.
 	Inputs func(ports []Port, shapes map[string][]int) (map[string]*tensor.Tensor, error)
@@ -187,17 +188,6 @@ func within(ctx context.Context, o CompileOptions, b BudgetOptions) (*BudgetRepo
 	}
 	s := &sizing{o: o, b: b, all: o.Calibration.Inputs, cache: o.Calibration.Cache}
 	s.o.Calibration.Cache = "" // which no model that is built reads
-	if len(s.b.Patterns) == 0 {
-		s.b.Patterns = []Pattern{{Kind: Uniform}, {Kind: UniformBlock, R: 4, C: 1}}
-	}
-	if len(s.b.Patterns) == 1 { // that of layers whose share of zeros is given
-		s.o.Prune.Layers = slices.Clone(o.Prune.Layers)
-		for i := range s.o.Prune.Layers {
-			if l := &s.o.Prune.Layers[i]; l.Pattern == nil {
-				l.Pattern = &s.b.Patterns[0]
-			}
-		}
-	}
 	s.b.Search = max(0, cmp.Or(b.Search, 64))
 	if b.Evaluate == nil {
 		s.o.Calibration.Inputs = heldInputs(o.Calibration.Inputs, false)
@@ -336,6 +326,25 @@ func (s *sizing) compileDense(ctx context.Context) (err error) {
 	return err
 }
 
+// patterns settles the patterns that layers may have.
+func (s *sizing) patterns() {
+	if len(s.b.Patterns) == 0 {
+		s.b.Patterns = []Pattern{{Kind: Uniform}, {Kind: UniformBlock, R: 4, C: 1}}
+		if s.o.Quantize.Type == tensor.I8 || slices.ContainsFunc(s.dense.report.Layers, func(l Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() }) {
+			s.b.Patterns = []Pattern{{Kind: UniformBlock, R: 1, C: 4}}
+		}
+	}
+	if len(s.b.Patterns) > 1 {
+		return
+	}
+	s.o.Prune.Layers = slices.Clone(s.o.Prune.Layers) // whose share of zeros is given
+	for i := range s.o.Prune.Layers {
+		if l := &s.o.Prune.Layers[i]; l.Pattern == nil {
+			l.Pattern = &s.b.Patterns[0]
+		}
+	}
+}
+
 // choices are those of each layer.
 func (s *sizing) choices() (list []fit.Choice) {
 	for _, p := range s.b.Patterns {
@@ -373,6 +382,7 @@ func (s *sizing) run(ctx context.Context) (*Model, error) {
 	if err := s.compileDense(ctx); err != nil {
 		return nil, err
 	}
+	s.patterns()
 	s.step("evaluate", 0, 1)
 	if s.scores, err = s.evaluate(ctx, s.dense); err != nil {
 		return nil, err
@@ -432,7 +442,7 @@ func (s *sizing) planned() int {
 
 // stages plans the work roughly; what it takes corrects that.
 func (s *sizing) stages() []Stage {
-	n := len(s.choices())
+	n := cmp.Or(len(s.choices()), 2*len(sparsities)) // which are not settled yet by default
 	return []Stage{
 		pace.Even("dense", 1, 1), pace.Even("database", 50, 2), pace.Even("times", n, 1), pace.Even("effects", 50, 0.5),
 		pace.Even("effects together", 50, 1), pace.Even("compare", 24, 1), pace.Even("candidates", max(1, s.planned()), 30),

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"spc/tests/bench"
@@ -50,7 +51,11 @@ func run(ctx context.Context, match *regexp.Regexp) error {
 				continue
 			}
 			asked++
-			p, err := e2e.Ask(ctx, *program, model, budget, filepath.Join(dir, model))
+			cache := filepath.Join(dir, model)
+			if strings.Contains(budget, "--quantize") { // whose patterns are others
+				cache += "-quantised"
+			}
+			p, err := e2e.Ask(ctx, *program, model, budget, cache)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
