@@ -203,6 +203,23 @@ func TestABudgetOfIntegersTriesNoOthers(t *testing.T) {
 	}
 }
 
+// Weights of 8-bit integers have the pattern that has kernels for them.
+func TestBudgetsOfIntegersHaveBlocksAlongRows(t *testing.T) {
+	o, b := forBudget(t)
+	b.FLOPs, o.Quantize.Type = 0.5, tensor.I8
+	m, err := spc.CompileWithin(t.Context(), o, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	tried := m.Explain().Budget.Tried
+	for _, l := range tried[len(tried)-1].Layers {
+		if !strings.HasSuffix(l, ",uniform-block:1x4") {
+			t.Errorf("%s, want blocks of 1x4", l)
+		}
+	}
+}
+
 // What is lost decides: a model is taken while the samples tell that it loses little enough, and they are enough to tell.
 func TestDropsAreBounded(t *testing.T) {
 	for _, c := range []struct {
