@@ -71,6 +71,17 @@ type integerConv struct {
 	group   int // channels side by side in a plane
 	columns backend.PlaneColumns
 	steps   []int32
+
+	// What windows that lie apart see is laid out as a matrix, of which planes and g are then, from here in an image.
+	within, firsts []int // nil where there is no such matrix, see convGeometry.windows
+	size, plane    int   // of an image and a plane of its own
+}
+
+// matrixOf is the geometry of the product of a weight with a matrix of what the windows of g see.
+func (g *convGeometry) matrixOf() *convGeometry {
+	unit, k := op.Span{Kernel: 1, Stride: 1, Dilation: 1}, g.channels*g.taps
+	return &convGeometry{spans: []op.Span{unit}, in: []int{g.outPlane}, out: []int{g.outPlane}, inPlane: g.outPlane, outPlane: g.outPlane,
+		images: g.images, groups: 1, channels: k, rows: g.rows, taps: 1}
 }
 
 // bindIntegerConv makes the kernel of a quantised Conv of one group over at most op.MaxQuantAxes spatial axes.
@@ -126,7 +137,12 @@ func bindConvInteger(p *program, n *ir.Node) (*bound, error) {
 
 // newIntegerConv is that of a geometry with at most two spatial axes; nil where it is too large.
 func newIntegerConv(g *convGeometry, kernel backend.IntegerKernel, ep *integerEpilogue, zero int) *bound {
-	c := &integerConv{planes: newPlanes(g, g.taps == 1), kernel: kernel, ep: ep, m: g.rows, k4: ep.groups(kernel), group: 1, zero: zero}
+	c := &integerConv{kernel: kernel, ep: ep, m: g.rows, k4: ep.groups(kernel), group: 1, zero: zero, size: g.channels * g.inPlane, plane: g.inPlane}
+	if g.disjoint() {
+		c.within, c.firsts = g.windows()
+		g = g.matrixOf()
+	}
+	c.planes = newPlanes(g, g.taps == 1)
 	if g.channels*max(c.channel, g.inPlane) >= 1<<31-64 { // of which offsets are 32 bits
 		return nil
 	}
@@ -153,10 +169,10 @@ func newIntegerConv(g *convGeometry, kernel backend.IntegerKernel, ep *integerEp
 // laid is the size of the planes of an image in bytes, 0 where there are none. More
 // is read behind them than matters.
 func (c *integerConv) laid() int {
-	if c.direct {
+	if c.direct && c.within == nil {
 		return 0
 	}
-	return c.g.channels*c.channel + ikernel.PanelRow
+	return c.g.channels*max(c.channel, c.g.inPlane) + ikernel.PanelRow
 }
 
 func (c *integerConv) bound() *bound {
@@ -182,6 +198,12 @@ func (c *integerConv) bound() *bound {
 		}
 		rows := ((c.m+parts-1)/parts + integerRows - 1) / integerRows * integerRows
 		spread := func(_, i int) { c.spread(planes, src, i*c.group, uint8(zero)) }
+		gather := func(_, k int) {
+			row, plane := planes[k*g.outPlane:][:g.outPlane], src[k/len(c.within)*c.plane+c.within[k%len(c.within)]:]
+			for j, at := range c.firsts {
+				row[j] = plane[at]
+			}
+		}
 		multiply := func(worker, i int) {
 			i, part := i/parts, i%parts
 			s := x.scratch[worker][shared:]
@@ -207,15 +229,17 @@ func (c *integerConv) bound() *bound {
 		}
 		return func() error {
 			zero = ep.begin(in, c.zero)
-			size := g.channels * g.inPlane
 			for img := range g.images {
-				src = in[0].Bytes()[img*size:][:size]
+				src = in[0].Bytes()[img*c.size:][:c.size]
 				y = elemsOf(out[0]).From(img * c.m * g.outPlane)
 				if ep.residual >= 0 {
 					res = elemsOf(in[op.Residual]).From(img * c.m * g.outPlane)
 				}
 				image = src
-				if !c.direct {
+				if c.within != nil {
+					x.pool.For(g.channels, gather)
+					image = planes[:c.laid()]
+				} else if !c.direct {
 					x.pool.For(g.channels/c.group, spread)
 					image = planes[:c.laid()]
 				}

@@ -47,11 +47,17 @@ func product8(r *rand.Rand) (*ir.Graph, []*tensor.Tensor, error) {
 		for range 2 * rank {
 			conv.Pads = append(conv.Pads, r.IntN(3))
 		}
-		if r.IntN(3) == 0 {
+		switch r.IntN(6) {
+		case 0, 1:
 			conv.Strides, conv.Dilations, conv.Pads = nil, nil, nil
 			for i := range rank {
 				kernel[2+i] = 1
 			}
+		case 2: // windows that share no pixel
+			for i := range rank {
+				conv.Strides[i] = max(2, (kernel[2+i]-1)*conv.Dilations[i]+1+r.IntN(2))
+			}
+			clear(conv.Pads)
 		}
 		x, w = octets(r, tensor.U8, in...), octets(r, tensor.I8, kernel...)
 	} else {

@@ -4,6 +4,7 @@ import (
 	"spc/backend"
 	"spc/backend/cpu/vec"
 	"spc/backend/machine"
+	"spc/ir/op"
 	"spc/ir/tensor"
 )
 
@@ -36,10 +37,14 @@ func (g *convGeometry) bindNarrow(k backend.Narrow, ep epilogue, l *planes) *bou
 	const tile = backend.Panel * backend.Panel
 	n, strips, panels, bounds := g.outPlane, narrowStrips(g.outPlane), (g.rows+backend.Panel-1)/backend.Panel, k.Bounds()
 	parts, room := [][2]int{{0, len(bounds) - 1}}, 0 // blocks at a time, and their largest number of rows
+	at, loadPart := l.shared(), l.loadPart
+	if g.disjoint() {
+		at, loadPart = 0, g.loadWindows()
+	}
 	b := &bound{inplace: ep.residual, alone: true, scratch: 2 * tile}
 	if !l.matrix() {
 		parts, room = narrowParts(bounds, narrowFloats/backend.Columns(n))
-		b.shared = l.shared() + room*backend.Panel + panels*tile
+		b.shared = at + room*backend.Panel + panels*tile
 	}
 	b.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
 		x.warm(k, true)
@@ -47,8 +52,8 @@ func (g *convGeometry) bindNarrow(k backend.Narrow, ep epilogue, l *planes) *bou
 		var part [2]int
 		ldx, begin, load := n, func(xs []float32) { cols = xs }, func() {}
 		if !l.matrix() {
-			ldx, cols = backend.Panel, x.shared[l.shared():][:room*backend.Panel]
-			begin, load = l.loadPart(x, n, cols, func() (k0, k1 int) { return bounds[part[0]], bounds[part[1]] })
+			ldx, cols = backend.Panel, x.shared[at:][:room*backend.Panel]
+			begin, load = loadPart(x, n, cols, func() (k0, k1 int) { return bounds[part[0]], bounds[part[1]] })
 		}
 		body := func(worker, i int) {
 			col, end := i%strips*n/strips, (i%strips+1)*n/strips
@@ -56,7 +61,7 @@ func (g *convGeometry) bindNarrow(k backend.Narrow, ep epilogue, l *planes) *bou
 			m1 := min(g.rows, m0+backend.Panel)
 			t, y := x.scratch[worker][:tile], x.scratch[worker][tile:]
 			if len(parts) > 1 {
-				t = x.shared[l.shared()+room*backend.Panel+i*tile:][:tile]
+				t = x.shared[at+room*backend.Panel+i*tile:][:tile]
 			}
 			k.Narrow(t, cols[col:], ldx, end-col, m0, part[0], part[1])
 			if part[1] == len(bounds)-1 {
@@ -90,6 +95,61 @@ func narrowParts(bounds []int, rows int) (parts [][2]int, most int) {
 		}
 	}
 	return parts, most
+}
+
+// disjoint reports whether no two windows of a plane share a pixel and none reaches over an edge, as in patches of an image: laid out as planes,
+// each pixel would be moved twice, and in runs as short as a row has windows.
+func (g *convGeometry) disjoint() bool {
+	for _, s := range g.spans {
+		if s.Stride < s.Extent() || s.Stride == 1 || s.Begin != 0 || s.End != 0 {
+			return false
+		}
+	}
+	return len(g.spans) <= 2 && g.depth == nil
+}
+
+// windows lists where in a plane the taps of the first window lie, and where the first taps of all windows.
+func (g *convGeometry) windows() (taps, firsts []int) {
+	places := func(counts []int, steps func(s op.Span) int) (at []int) { // of what is counted on each axis
+		at = []int{0}
+		for i, s := range g.spans {
+			var next []int
+			for _, a := range at {
+				for j := range counts[i] {
+					next = append(next, a*g.in[i]+j*steps(s))
+				}
+			}
+			at = next
+		}
+		return at
+	}
+	var kernel []int
+	for _, s := range g.spans {
+		kernel = append(kernel, s.Kernel)
+	}
+	return places(kernel, func(s op.Span) int { return s.Dilation }), places(g.out, func(s op.Span) int { return s.Stride })
+}
+
+// loadWindows returns a function like planes.loadPart that takes pixels from where they lie.
+func (g *convGeometry) loadWindows() func(x *exec, n int, panel []float32, part func() (k0, k1 int)) (begin func(xs []float32), load func()) {
+	const block = 64
+	taps, firsts := g.windows()
+	return func(x *exec, n int, panel []float32, part func() (k0, k1 int)) (begin func(xs []float32), load func()) {
+		var xs []float32
+		var k0, k1 int
+		body := func(_, i int) {
+			for k := k0 + i*block; k < min(k1, k0+(i+1)*block); k++ {
+				plane, row := xs[k/g.taps*g.inPlane+taps[k%g.taps]:], panel[(k-k0)*backend.Panel:][:n]
+				for j, w := range firsts[:n] {
+					row[j] = plane[w]
+				}
+			}
+		}
+		return func(images []float32) { xs = images }, func() {
+			k0, k1 = part()
+			x.pool.For((k1-k0+block-1)/block, body)
+		}
+	}
 }
 
 // loadPart returns what begins with an image, and what loads the rows of X that part says, for its n columns, into a panel.

@@ -13,7 +13,7 @@ import (
 func TestNarrowConvolutionsAgreeWithTheOperator(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	narrow := map[bool]int{} // by whether windows are one pixel
+	narrow, disjoint := map[bool]int{}, 0 // by whether windows are one pixel
 	for round := range 200 {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
 		x := []int{1 + r.IntN(8)/7, 1 + r.IntN(300), 1 + r.IntN(12), 1 + r.IntN(12)}
@@ -28,6 +28,14 @@ func TestNarrowConvolutionsAgreeWithTheOperator(t *testing.T) {
 			strides, dilations, pads = []int{1 + r.IntN(2), 1 + r.IntN(2)}, []int{1 + r.IntN(2), 1}, []int{r.IntN(3), r.IntN(3), r.IntN(3), r.IntN(3)}
 			x[1] = min(x[1], 100)
 			w[1] = x[1]
+		}
+		apart := round%4 == 2
+		if apart { // windows that share no pixel, some of which are left out
+			w[2], w[3] = 1+r.IntN(4), 2+r.IntN(4)
+			dilations = []int{1 + r.IntN(2), 1}
+			strides = []int{(w[2]-1)*dilations[0] + 1 + r.IntN(2), w[3] + r.IntN(2)}
+			pads = []int{0, 0, r.IntN(2), 0}
+			x[2], x[3] = strides[0]*(1+r.IntN(4)), strides[1]*(1+r.IntN(4))
 		}
 		g, in, err := oneConv(r, "Conv", x, w, 1, strides, dilations, pads, r.IntN(2) == 0)
 		if err != nil {
@@ -50,9 +58,12 @@ func TestNarrowConvolutionsAgreeWithTheOperator(t *testing.T) {
 		}
 		if y := want[0].Shape(); s.main.steps[0].link() == nil && y[2]*y[3] > 1 {
 			narrow[round%2 == 1]++
+			if apart {
+				disjoint++
+			}
 		}
 	}
-	if narrow[true] < 15 || narrow[false] < 15 {
-		t.Errorf("narrow convolutions, by whether they are pointwise: %v", narrow)
+	if narrow[true] < 15 || narrow[false] < 15 || disjoint < 10 {
+		t.Errorf("narrow convolutions, by whether they are pointwise: %v, %d with windows apart", narrow, disjoint)
 	}
 }
