@@ -25,6 +25,7 @@ import (
 // root mean square of the row of the weight.
 type Options struct {
 	Epochs      int      // over the samples for each block; 0 leaves blocks alone
+	Newton      int      // steps of Newton's method for each block, in the place of Epochs
 	Rate        float64  // the peak of the rate of blocks
 	WholeEpochs int      // for the whole model, after the blocks
 	WholeRate   float64  // its peak rate
@@ -59,6 +60,7 @@ type Report struct {
 // What a Block is.
 const (
 	OfBlock = "block" // a block
+	OfSnows = "snows" // a block, by Newton's method
 	OfGains = "gains" // the sizes of rows in the whole model
 	OfModel = "model" // the whole model
 )
@@ -110,13 +112,13 @@ func Run(ctx context.Context, o *calib.Observer, g, dense *ir.Graph, opt Options
 	if len(g.Nodes) == 0 {
 		return out, nil
 	}
-	if r.Epochs > 0 {
+	if r.Epochs+r.Newton > 0 {
 		if err := r.aim(ctx); err != nil {
 			return nil, err
 		}
 		out.Before = r.distance
 		for i, b := range blocks(g, r.Window) {
-			rep, err := r.block(ctx, b, blockStage(i))
+			rep, err := r.block(ctx, b, r.blockStage(i))
 			if err != nil {
 				return nil, err
 			}
@@ -216,6 +218,9 @@ func (r *runner) fixed(name string) bool { return slices.Contains(r.Fixed, name)
 func (r *runner) block(ctx context.Context, b block, stage string) (Block, error) {
 	nodes := r.g.Nodes[b.lo:b.hi]
 	rep := Block{Of: OfBlock, First: nodes[0].Name, Last: nodes[len(nodes)-1].Name}
+	if r.Newton > 0 {
+		rep.Of = OfSnows
+	}
 	skip := func(err error) (Block, error) {
 		if errors.Is(err, ir.ErrUnsupported) {
 			rep.Note = err.Error()
@@ -252,7 +257,7 @@ func (r *runner) block(ctx context.Context, b block, stage string) (Block, error
 		}
 	}
 	t := &trainer{piece: p, losses: losses, samples: samples}
-	rep, err = r.fit(ctx, rep, t, course{epochs: r.Epochs, rate: r.Rate}, stage, skip)
+	rep, err = r.fit(ctx, rep, t, course{epochs: r.Epochs, rate: r.Rate, newton: r.Newton}, stage, skip)
 	if err != nil || rep.Share == 0 || r.goal == nil {
 		return rep, err
 	}
@@ -342,7 +347,11 @@ func (r *runner) fit(ctx context.Context, rep Block, t *trainer, c course, stage
 	if err := t.prepare(batch); err != nil {
 		return skip(err)
 	}
-	res, err := t.train(ctx, c)
+	method := t.train
+	if c.newton > 0 {
+		method = t.solve
+	}
+	res, err := method(ctx, c)
 	if err != nil {
 		return skip(err)
 	}
