@@ -26,13 +26,13 @@ const (
 	// what it does to its values. Ten times as far and values bend, ten times less and they
 	// round.
 	difference = 1e-3
-	// curvatureShare of the samples, but curvatureLeast, show the curvature: gradients and
-	// the line search see all (Byrd et al., "On the use of stochastic Hessian information in
-	// optimization methods for machine learning", 2011).
-	curvatureShare, curvatureLeast = 4, 64
+	// So many samples show the curvature, or as many more as give so many values for each parameter:
+	// gradients and the line search see all (Byrd et al., "On the use of stochastic Hessian
+	// information in optimization methods for machine learning", 2011).
+	curvatureLeast, curvatureValues = 64, 8
 
 	firstDamping = 1e-2 // of the diagonal of the curvature, added to it (Marquardt, 1963)
-	conjugate    = 20   // the most steps of conjugate gradients
+	conjugate    = 10   // the most steps of conjugate gradients
 	residual     = 1e-3 // of the gradient, at which they end
 	armijo       = 1e-4 // of what the gradient promises, which a step must gain
 	halvings     = 6    // of a step, before it is given up
@@ -64,7 +64,11 @@ func newNewton(t *trainer, seed uint64) *newton {
 		n.size += len(free)
 		n.moved = append(n.moved, &param{value: q.value, tensor: q.tensor.Clone()})
 	}
-	q := quota{of: len(t.seen), take: min(len(t.seen), max(curvatureLeast, len(t.seen)/curvatureShare))}
+	values := 0
+	for _, x := range t.samples[0].target {
+		values += x.Len()
+	}
+	q := quota{of: len(t.seen), take: min(len(t.seen), max(curvatureLeast, curvatureValues*n.size/max(1, values)))}
 	for _, i := range t.seen {
 		if q.next() {
 			n.some = append(n.some, i)

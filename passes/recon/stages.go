@@ -48,7 +48,7 @@ func Stages(g *ir.Graph, o Options, samples int, forward func(u ir.WeightUse) fl
 // newtonEpochs is how many epochs of training steps of Newton's method take about as long as.
 func (o *Options) newtonEpochs(samples int) float64 {
 	const product = 4. / 3 // two evaluations in the place of one, and gradients
-	some := min(1, max(1./curvatureShare, curvatureLeast/float64(max(1, samples))))
+	some := min(1, curvatureLeast/float64(max(1, samples)))
 	return float64(o.Newton) * (2 + some*(1+conjugate*product))
 }
 
