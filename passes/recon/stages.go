@@ -23,6 +23,9 @@ func Stages(g *ir.Graph, o Options, samples int, forward func(u ir.WeightUse) fl
 	if epochs := float64(o.Epochs) + o.newtonEpochs(samples); epochs > 0 {
 		// What was trained is tried in the whole model on the samples held out.
 		search := float64(len(shares)) * whole * float64(samples) / heldOut
+		if o.Newton > 0 {
+			search = 0 // once, after the last block
+		}
 		for i, b := range blocks(g, max(1, o.Window)) {
 			seconds := 0.0
 			for _, n := range g.Nodes[b.lo:b.hi] {
