@@ -84,7 +84,7 @@ type PruneOptions struct {
 	Allocate Allocation
 	// Method chooses the weights that go. Empty is OBS with samples, else Magnitude.
 	Method Method
-	// Refine changes the masks that Method chose, with samples. Empty is Unrefined.
+	// Refine changes the masks that Method chose, or the weights on them, with samples. Empty is Unrefined.
 	Refine Refinement
 	// Permute puts channels in an order in which the pattern costs less. Empty is PermuteAuto with samples, else PermuteNone.
 	Permute Permute
@@ -219,16 +219,18 @@ func ParseMethod(s string) (Method, error) { return fit.ParseMethod(s) }
 // Methods lists the methods.
 func Methods() []Method { return fit.Methods() }
 
-// Refinement is what becomes of the masks that a method chose.
+// Refinement is what becomes of the masks that a method chose: one of those below, or several with
+// commas between them.
 type Refinement = fit.Refinement
 
 // The refinements. All but Unrefined need samples.
 const (
 	Unrefined = fit.Unrefined
 	Swaps     = fit.Swaps // exchanges what goes for what stays
+	Snows     = fit.Snows // solves for what stays by the outputs of blocks of layers
 )
 
-// ParseRefinement reads none or swaps.
+// ParseRefinement reads none, or swaps and snows with a comma between them or one of these.
 func ParseRefinement(s string) (Refinement, error) { return fit.ParseRefinement(s) }
 
 // Refinements lists the refinements.

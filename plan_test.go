@@ -37,6 +37,9 @@ func TestStagesArePlanned(t *testing.T) {
 			o.Pattern, o.Method = spc.Pattern{Kind: spc.Channel}, spc.Taylor
 		}),
 		"2:4": prune(func(o *spc.PruneOptions) { o.Pattern, o.Sparsity = spc.Pattern{Kind: spc.NM, N: 2, M: 4}, 0 }),
+		"refined": prune(func(o *spc.PruneOptions) {
+			o.Allocate, o.Method, o.Refine = spc.PerLayer, spc.Magnitude, "swaps,snows"
+		}),
 		"reconstructed": prune(func(o *spc.PruneOptions) {
 			o.Allocate, o.Reconstruct = spc.PerLayer, spc.Recipe{"blocks": 1, "gains": 1, "model": 1}
 		}),

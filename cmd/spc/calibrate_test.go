@@ -49,7 +49,7 @@ func TestPruneOnSamples(t *testing.T) {
 	z.Close()
 
 	// Both commands give the same weights, for any number of processors.
-	for _, how := range []string{"--prune=wanda", "--prune=taylor", "--refine=swaps", "--aim=dense", "--allocate=curves", "--reconstruct", "--pattern=channel"} {
+	for _, how := range []string{"--prune=wanda", "--prune=taylor", "--refine=swaps", "--refine=swaps,snows", "--aim=dense", "--allocate=curves", "--reconstruct", "--pattern=channel"} {
 		ok(t, with("compile", "model.onnx", "-o", "a.spx", how)...)
 		ok(t, with("compile", "model.onnx", "-o", "b.spx", how)...)
 		ok(t, with("prune", "model.onnx", "-o", "a.onnx", how)...)
@@ -109,7 +109,8 @@ func TestPruneOnSamples(t *testing.T) {
 		"--prune obs needs calibration samples":                                                    {"compile", "model.onnx", "--sparsity", "0.5", "--prune", "obs"},
 		"--allocate auto needs calibration samples":                                                {"compile", "model.onnx", "--sparsity", "0.5", "--allocate", "auto"},
 		`--prune "taste": want one of magnitude, `:                                                 with("compile", "model.onnx", "--prune", "taste"),
-		`--refine "moon": want one of none, swaps`:                                                 with("compile", "model.onnx", "--refine", "moon"),
+		`--refine "moon": want one of none, swaps, snows`:                                          with("compile", "model.onnx", "--refine", "moon"),
+		`--refine "swaps,swaps": want none alone, or others once each`:                             with("compile", "model.onnx", "--refine", "swaps,swaps"),
 		"--refine swaps needs calibration samples":                                                 {"compile", "model.onnx", "--sparsity", "0.5", "--refine", "swaps"},
 		"--refine has no use without --sparsity":                                                   {"compile", "model.onnx", "--refine", "swaps"},
 		`--aim "moon": want one of weights, dense`:                                                 with("compile", "model.onnx", "--aim", "moon"),

@@ -53,7 +53,7 @@ type Result struct {
 	Trials []Trial `json:"trials,omitempty"`
 	// Permuted tells what an order of channels gives, nil where none was looked for.
 	Permuted *permute.Result `json:"permuted,omitempty"`
-	// Blocks are those that were reconstructed.
+	// Blocks are those that were refined or reconstructed, in this order.
 	Blocks []recon.Block `json:"blocks,omitempty"`
 	// Rebuilt is recon.Report's divergence before and after.
 	Rebuilt [2]float64 `json:"rebuilt,omitzero"`
@@ -412,8 +412,8 @@ func (f *fitter) short(sparsities []float64) bool {
 	return have < want-slack*all
 }
 
-// adopt puts a model as it was built into the graph, and reconstructs it where that is
-// asked for.
+// adopt puts a model as it was built into the graph, and refines and reconstructs it where
+// that is asked for.
 func (f *fitter) adopt(t *trial, out *Result) error {
 	dense := f.graph.Clone()
 	for k, l := range f.layers {
@@ -422,18 +422,29 @@ func (f *fitter) adopt(t *trial, out *Result) error {
 			setBias(l.Node, b)
 		}
 	}
-	if err := f.graph.Infer(); err != nil || f.Reconstruct == nil {
+	if err := f.graph.Infer(); err != nil {
 		return err
 	}
-	return f.reconstruct(dense, out)
-}
-
-// reconstruct changes the weights that are left by gradients.
-func (f *fitter) reconstruct(dense *ir.Graph, out *Result) error {
+	for _, r := range f.asked() {
+		if r.after == nil {
+			continue
+		}
+		if err := r.after(f, dense, out); err != nil {
+			return err
+		}
+	}
+	if f.Reconstruct == nil {
+		return nil
+	}
 	o, err := f.Options.Reconstruct.Of(f.graph)
 	if err != nil {
 		return err
 	}
+	return f.rebuild(dense, o, out)
+}
+
+// rebuild changes the weights that are left by gradients.
+func (f *fitter) rebuild(dense *ir.Graph, o recon.Options, out *Result) error {
 	o.Workers, o.Budget, o.Progress = f.Workers, f.Budget, f.Progress
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
@@ -446,7 +457,13 @@ func (f *fitter) reconstruct(dense *ir.Graph, out *Result) error {
 	if err != nil {
 		return err
 	}
-	out.Blocks, out.Rebuilt = r.Blocks, [2]float64{r.Before, r.After}
+	out.Blocks = append(out.Blocks, r.Blocks...)
+	if r.Before != 0 || r.After != 0 {
+		if out.Rebuilt == [2]float64{} {
+			out.Rebuilt[0] = r.Before
+		}
+		out.Rebuilt[1] = r.After
+	}
 	return nil
 }
 

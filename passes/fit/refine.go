@@ -2,35 +2,44 @@ package fit
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
+	"spc/ir"
 	"spc/ir/option"
 	"spc/passes/obs"
 	"spc/passes/prune"
+	"spc/passes/recon"
 )
 
-// Refinement is what becomes of the mask that a method chose for a layer.
+// Refinement is what becomes of the masks that a method chose: the name of a row of
+// refinements, or several with commas between them, which are done in the order of the rows.
 type Refinement string
 
 // The refinements.
 const (
 	Unrefined Refinement = "none"
 	Swaps     Refinement = "swaps" // exchanges of what goes for what stays
+	Snows     Refinement = "snows" // what stays is solved for by the outputs of blocks
 )
 
 // A refinement changes the mask that a method chose, or the weights on it.
 type refinement struct {
 	Refinement
 	doc string
-	// work is what a layer takes, of which those that take too much are left as they are.
+	// work is what refine takes in a layer, of which those that take too much are left as they are.
 	work works
-	// refine changes e, the edit of a layer with weights s.W, and says how.
+	// refine, where it is set, changes e, the edit of a layer with weights s.W, and says how.
 	refine func(f *fitter, l *layer, s *obs.Solver, e *edit) (how string, err error)
+	// after, where it is set, changes the graph when all its layers are pruned.
+	after func(f *fitter, dense *ir.Graph, out *Result) error
 }
 
 // refinements lists the refinements.
 var refinements = []refinement{
-	{Unrefined, "stays as it is", nil, nil},
-	{Swaps, "weights, or blocks, that went and that stay change places as long as the error of the layer falls", swapWorks, (*fitter).swap},
+	{Unrefined, "stays as it is", nil, nil, nil},
+	{Swaps, "weights, or blocks, that went and that stay change places as long as the error of the layer falls", swapWorks, (*fitter).swap, nil},
+	{Snows, "weights that stay are solved for by Newton's method, so that blocks of layers give what the dense model's give", nil, nil, (*fitter).snows},
 }
 
 // Refinements lists the refinements.
@@ -43,43 +52,80 @@ func Refinements() []Refinement {
 }
 
 // Doc says what becomes of a mask.
-func (r Refinement) Doc() string { return (&Options{Refine: r}).refinement().doc }
-
-// ParseRefinement reads one of Refinements.
-func ParseRefinement(s string) (Refinement, error) {
-	return option.OneOf(option.Refine, s, Refinements())
-}
-
-// refinement is the row of a refinement that Check has found, the first of none.
-func (o *Options) refinement() *refinement {
-	if o.Refine == "" {
-		return &refinements[0]
-	}
+func (r Refinement) Doc() string {
+	var docs []string
 	for i := range refinements {
-		if refinements[i].Refinement == o.Refine {
-			return &refinements[i]
+		if slices.Contains(r.parts(), refinements[i].Refinement) {
+			docs = append(docs, refinements[i].doc)
 		}
 	}
-	return nil
+	return strings.Join(docs, "; ")
 }
 
-// refines reports whether masks change after they were chosen.
-func (o *Options) refines() bool { return o.refinement().refine != nil }
+func (r Refinement) parts() (out []Refinement) {
+	for _, part := range strings.Split(string(r), ",") {
+		out = append(out, Refinement(part))
+	}
+	return out
+}
+
+// ParseRefinement reads one of Refinements, or several but Unrefined with commas between them.
+func ParseRefinement(s string) (Refinement, error) {
+	parts := Refinement(s).parts()
+	for i, part := range parts {
+		if _, err := option.OneOf(option.Refine, string(part), Refinements()); err != nil {
+			return "", err
+		}
+		if len(parts) > 1 && part == Unrefined || slices.Contains(parts[:i], part) {
+			return "", option.Errorf("%v %q: want %s alone, or others once each", option.Refine, s, Unrefined)
+		}
+	}
+	return Refinement(s), nil
+}
+
+// asked lists the rows of refinements that Check has found.
+func (o *Options) asked() (out []*refinement) {
+	for i := range refinements {
+		if r := &refinements[i]; r.Refinement != Unrefined && slices.Contains(o.Refine.parts(), r.Refinement) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// refines reports whether masks, or weights on them, change after they were chosen.
+func (o *Options) refines() bool { return len(o.asked()) > 0 }
 
 // refineWork bounds the multiplications of a refinement in a layer, beyond which it is left as it is.
 const refineWork = 500e9
 
 // refine does to a layer what is asked for.
-func (f *fitter) refine(l *layer, s *obs.Solver, e *edit) (how string, err error) {
-	r := f.refinement()
-	if r.refine == nil || f.trying || e.Mask == nil || e.Mask.Count() == len(l.weights) {
+func (f *fitter) refine(l *layer, s *obs.Solver, e *edit) (string, error) {
+	if f.trying || e.Mask == nil || e.Mask.Count() == len(l.weights) {
 		return "", nil
 	}
-	if f.cost(r.work, l) > refineWork {
-		return fmt.Sprintf("too large for %s", r.Refinement), nil
+	var said []string
+	for _, r := range f.asked() {
+		switch {
+		case r.refine == nil:
+		case f.cost(r.work, l) > refineWork:
+			said = append(said, fmt.Sprintf("too large for %s", r.Refinement))
+		default:
+			how, err := r.refine(f, l, s, e)
+			if err != nil {
+				return "", err
+			}
+			said = append(said, how)
+		}
 	}
-	return r.refine(f, l, s, e)
+	return note(said...), nil
 }
+
+// snowing are the options of Snows.
+var snowing = recon.Options{Newton: 3, Batch: 32, Seed: recon.DefaultSeed}
+
+// snows solves for the weights that stay by the outputs of blocks.
+func (f *fitter) snows(dense *ir.Graph, out *Result) error { return f.rebuild(dense, snowing, out) }
 
 // swapSweeps is how many times as many exchanges as units stay a group of rows makes at most.
 const swapSweeps = 2

@@ -3,6 +3,7 @@ package fit
 import (
 	"math"
 	"runtime"
+	"slices"
 
 	"spc/internal/pace"
 	"spc/ir"
@@ -94,9 +95,12 @@ func (s *stager) measure(p *prune.Plan) {
 			cost.exact = cost.sparse + exact/exactRate
 			sum += exact
 		}
-		if w := s.refinement().work; w != nil {
-			if n := w(p.Pattern(i), r, c); n <= refineWork {
-				cost.refine = n / exactRate
+		for _, a := range s.asked() {
+			if a.work == nil {
+				continue
+			}
+			if n := a.work(p.Pattern(i), r, c); n <= refineWork {
+				cost.refine += n / exactRate
 			}
 		}
 		for _, x := range []*float64{&cost.forward, &cost.gram, &cost.curve, &cost.sparse, &cost.exact, &cost.refine} {
@@ -173,16 +177,24 @@ func (s *stager) stages() (list []pace.Stage) {
 		}
 	}
 	each("prune", "prune", 0, func(c costs) float64 { return 2*c.forward + 2*c.gram + c.exact + c.refine })
+	if slices.ContainsFunc(s.asked(), func(r *refinement) bool { return r.Refinement == Snows }) {
+		list = append(list, s.rebuilds(snowing)...)
+	}
 	if s.Reconstruct != nil {
 		if r, err := s.Options.Reconstruct.Of(s.graph); err == nil {
-			list = append(list, recon.Stages(s.graph, r, int(s.samples), func(u ir.WeightUse) float64 {
-				shape, _ := u.Value.Type.Shape()
-				rows, cols := u.View.Dims(shape)
-				return float64(rows) * float64(cols) * float64(u.Columns()) * float64(max(1, u.Reuse.AtOne())) / forwardRate / s.cores
-			})...)
+			list = append(list, s.rebuilds(r)...)
 		}
 	}
 	return list
+}
+
+// rebuilds plans what reconstruction takes.
+func (s *stager) rebuilds(o recon.Options) []pace.Stage {
+	return recon.Stages(s.graph, o, int(s.samples), func(u ir.WeightUse) float64 {
+		shape, _ := u.Value.Type.Shape()
+		rows, cols := u.View.Dims(shape)
+		return float64(rows) * float64(cols) * float64(u.Columns()) * float64(max(1, u.Reuse.AtOne())) / forwardRate / s.cores
+	})
 }
 
 // effects plans how what layers do to the outputs is seen, on some runs: for a layer about half of the model is evaluated.

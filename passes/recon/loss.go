@@ -2,6 +2,8 @@ package recon
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -49,8 +51,7 @@ func (l *loss) eval(y, target *tensor.Tensor, samples int, g []float32, factor f
 		return l.squares(y, target, samples, g, factor)
 	}
 	n := calib.Classes(y)
-	rows := len(a) / n
-	scale := l.weight * float64(samples) / float64(max(1, rows))
+	scale := l.scale(y, samples)
 	p, q := make([]float64, n), make([]float64, n)
 	sum := 0.0
 	for i := 0; i < len(a); i += n {
@@ -71,7 +72,7 @@ func (l *loss) eval(y, target *tensor.Tensor, samples int, g []float32, factor f
 func (l *loss) squares(y, target *tensor.Tensor, samples int, g []float32, factor float64) float64 {
 	a, b := y.F32s(), target.F32s()
 	sum := 0.0
-	count := l.runs(y, func(lo, hi int) {
+	l.runs(y, func(lo, hi int) {
 		s := 0.0
 		for i, v := range a[lo:hi] {
 			d := float64(v - b[lo+i])
@@ -79,7 +80,7 @@ func (l *loss) squares(y, target *tensor.Tensor, samples int, g []float32, facto
 		}
 		sum += s
 	})
-	scale := l.weight * float64(samples) / (l.power * float64(max(1, count)))
+	scale := l.scale(y, samples)
 	if g != nil {
 		clear(g)
 		f := float32(2 * scale * factor)
@@ -90,6 +91,59 @@ func (l *loss) squares(y, target *tensor.Tensor, samples int, g []float32, facto
 		})
 	}
 	return sum * scale
+}
+
+// bend sets g to factor times the second derivative of the loss of y, summed over the samples, times
+// moved - y.
+func (l *loss) bend(y, moved *tensor.Tensor, samples int, g []float32, factor float64) {
+	a, b := y.F32s(), moved.F32s()
+	if !l.scores {
+		clear(g)
+		f := float32(2 * l.scale(y, samples) * factor)
+		l.runs(y, func(lo, hi int) {
+			for i, v := range a[lo:hi] {
+				g[lo+i] = f * (b[lo+i] - v)
+			}
+		})
+		return
+	}
+	n := calib.Classes(y)
+	factor *= l.scale(y, samples)
+	p := make([]float64, n)
+	for i := 0; i < len(a); i += n {
+		logSoftmax(p, a[i:][:n])
+		mean := 0.0
+		for j, v := range p {
+			p[j] = math.Exp(v)
+			mean += p[j] * float64(b[i+j]-a[i+j])
+		}
+		for j, v := range p {
+			g[i+j] = float32(factor * v * (float64(b[i+j]-a[i+j]) - mean))
+		}
+	}
+}
+
+// signs sets u to random signs times a root of factor times the second derivative of the loss of y, a sample.
+func (l *loss) signs(y *tensor.Tensor, u []float32, factor float64, rng *rand.Rand) {
+	e := end{scores: l.scores, scale: math.Sqrt(factor * l.scale(y, 1))}
+	if !l.scores {
+		e.scale *= math.Sqrt2
+	}
+	e.draw(u, y, rng)
+	if l.gone != nil {
+		kept := slices.Clone(u)
+		clear(u)
+		l.runs(y, func(lo, hi int) { copy(u[lo:hi], kept[lo:hi]) })
+	}
+}
+
+// scale is what a row of scores, or the square of an element's error, counts in the loss of y, summed
+// over the samples.
+func (l *loss) scale(y *tensor.Tensor, samples int) float64 {
+	if l.scores {
+		return l.weight * float64(samples) / float64(max(1, y.Len()/calib.Classes(y)))
+	}
+	return l.weight * float64(samples) / (l.power * float64(max(1, l.runs(y, func(int, int) {}))))
 }
 
 func logSoftmax(dst []float64, x []float32) {

@@ -173,9 +173,12 @@ func (s *pass) pick(from []*tensor.Tensor, slots []int) []*tensor.Tensor {
 // value is what forward computed of v.
 func (s *pass) value(v *ir.Value) *tensor.Tensor { return s.values[s.slot[v]] }
 
+// adder takes the gradient by a value.
+type adder = func(v *ir.Value, g *tensor.Tensor)
+
 // backward computes the gradients by the parameters from those by values of the piece,
 // which seed sets; they are valid until the next forward.
-func (s *pass) backward(seed func(add func(v *ir.Value, g *tensor.Tensor))) error {
+func (s *pass) backward(seed func(add adder)) error {
 	clear(s.grads)
 	clear(s.owned)
 	seed(func(v *ir.Value, g *tensor.Tensor) { s.add(s.slot[v], g) })

@@ -25,6 +25,7 @@ import (
 // root mean square of the row of the weight.
 type Options struct {
 	Epochs      int      // over the samples for each block; 0 leaves blocks alone
+	Newton      int      // steps of Newton's method for each block, in the place of Epochs
 	Rate        float64  // the peak of the rate of blocks
 	WholeEpochs int      // for the whole model, after the blocks
 	WholeRate   float64  // its peak rate
@@ -59,6 +60,7 @@ type Report struct {
 // What a Block is.
 const (
 	OfBlock = "block" // a block
+	OfSnows = "snows" // a block, by Newton's method
 	OfGains = "gains" // the sizes of rows in the whole model
 	OfModel = "model" // the whole model
 )
@@ -92,6 +94,7 @@ type runner struct {
 	held     func(sample int) bool
 	goal     *calib.Goal // nil where no output counts
 	distance float64
+	solved   []*piece // by Newton's method
 }
 
 // Run reconstructs g, a pruned copy of dense: a graph of the same nodes, with other
@@ -110,17 +113,20 @@ func Run(ctx context.Context, o *calib.Observer, g, dense *ir.Graph, opt Options
 	if len(g.Nodes) == 0 {
 		return out, nil
 	}
-	if r.Epochs > 0 {
+	if r.Epochs+r.Newton > 0 {
 		if err := r.aim(ctx); err != nil {
 			return nil, err
 		}
 		out.Before = r.distance
 		for i, b := range blocks(g, r.Window) {
-			rep, err := r.block(ctx, b, blockStage(i))
+			rep, err := r.block(ctx, b, r.blockStage(i))
 			if err != nil {
 				return nil, err
 			}
 			out.Blocks = append(out.Blocks, rep)
+		}
+		if err := r.settle(ctx, out.Blocks); err != nil {
+			return nil, err
 		}
 	}
 	if r.GainEpochs > 0 {
@@ -216,6 +222,9 @@ func (r *runner) fixed(name string) bool { return slices.Contains(r.Fixed, name)
 func (r *runner) block(ctx context.Context, b block, stage string) (Block, error) {
 	nodes := r.g.Nodes[b.lo:b.hi]
 	rep := Block{Of: OfBlock, First: nodes[0].Name, Last: nodes[len(nodes)-1].Name}
+	if r.Newton > 0 {
+		rep.Of = OfSnows
+	}
 	skip := func(err error) (Block, error) {
 		if errors.Is(err, ir.ErrUnsupported) {
 			rep.Note = err.Error()
@@ -252,26 +261,46 @@ func (r *runner) block(ctx context.Context, b block, stage string) (Block, error
 		}
 	}
 	t := &trainer{piece: p, losses: losses, samples: samples}
-	rep, err = r.fit(ctx, rep, t, course{epochs: r.Epochs, rate: r.Rate}, stage, skip)
+	rep, err = r.fit(ctx, rep, t, course{epochs: r.Epochs, rate: r.Rate, newton: r.Newton}, stage, skip)
 	if err != nil || rep.Share == 0 || r.goal == nil {
 		return rep, err
+	}
+	if r.Newton > 0 {
+		r.solved = append(r.solved, p)
+		return rep, nil
 	}
 	rep.Share, err = r.search(ctx, p)
 	return rep, err
 }
 
+// settle goes as far towards what Newton's method found for all blocks as search does. These were
+// solved one after the other, each on what the solved ones before it give: to keep some of them
+// would leave others to make up for what is not there.
+func (r *runner) settle(ctx context.Context, blocks []Block) error {
+	if len(r.solved) == 0 {
+		return nil
+	}
+	r.front = r.o.Frontier(r.twins.Graph, r.Budget) // of which no node has changed yet
+	r.front.Keep(r.twins.Graph.Outputs...)
+	share, err := r.search(ctx, r.solved...)
+	for i := range blocks {
+		blocks[i].Share *= share
+	}
+	return err
+}
+
 // shares are those of the way from old parameters to new ones that are tried.
 var shares = []float64{1, 0.75, 0.5, 0.25}
 
-// search goes from the old parameters of a piece to the new ones as far as brings the
+// search goes from the old parameters of pieces to the new ones as far as brings the
 // outputs of the whole model, whose other blocks are as they are, nearest to those of the
 // dense one on samples held out: a block that is nearer by itself need not help (the points
 // between are those of Wortsman et al., "Robust fine-tuning of zero-shot models", 2022,
 // section 3).
-func (r *runner) search(ctx context.Context, p *piece) (float64, error) {
+func (r *runner) search(ctx context.Context, pieces ...*piece) (float64, error) {
 	best := 0.0
 	for _, a := range shares {
-		r.set(p, a)
+		r.set(a, pieces...)
 		d, err := r.goal.Divergence(ctx, r.front)
 		if err != nil {
 			return 0, err
@@ -280,32 +309,39 @@ func (r *runner) search(ctx context.Context, p *piece) (float64, error) {
 			best, r.distance = a, d
 		}
 	}
-	r.set(p, best)
+	r.set(best, pieces...)
 	return best, nil
 }
 
-// set puts the parameters of a piece, a share of the way from old ones to new ones, into
+// set puts the parameters of pieces, a share of the way from old ones to new ones, into
 // the graphs.
-func (r *runner) set(p *piece, share float64) {
-	for _, q := range p.params {
-		if share == 0 { // the very tensors, which nodes may have in common
-			q.value.SetConst(q.was)
-			continue
+func (r *runner) set(share float64, pieces ...*piece) {
+	for _, p := range pieces {
+		for _, q := range p.params {
+			q.put(share)
 		}
-		w := q.tensor.Clone()
-		if share < 1 {
-			x := w.F32s()
-			for i, v := range q.old {
-				if y := v + float32(share)*(x[i]-v); y != 0 || !q.weight {
-					x[i] = y
-				}
-			}
-		}
-		q.value.SetConst(w)
 	}
 	for i := range r.g.Nodes {
 		r.copy(i)
 	}
+}
+
+// put makes the constant a share of the way from the old elements to the new ones.
+func (q *param) put(share float64) {
+	if share == 0 { // the very tensor, which nodes may have in common
+		q.value.SetConst(q.was)
+		return
+	}
+	w := q.tensor.Clone()
+	if share < 1 {
+		x := w.F32s()
+		for i, v := range q.old {
+			if y := v + float32(share)*(x[i]-v); y != 0 || !q.weight {
+				x[i] = y
+			}
+		}
+	}
+	q.value.SetConst(w)
 }
 
 // loss is that of a value of the pruned graph.
@@ -342,7 +378,11 @@ func (r *runner) fit(ctx context.Context, rep Block, t *trainer, c course, stage
 	if err := t.prepare(batch); err != nil {
 		return skip(err)
 	}
-	res, err := t.train(ctx, c)
+	method := t.train
+	if c.newton > 0 {
+		method = t.solve
+	}
+	res, err := method(ctx, c)
 	if err != nil {
 		return skip(err)
 	}
@@ -354,7 +394,7 @@ func (r *runner) fit(ctx context.Context, rep Block, t *trainer, c course, stage
 	rep.Steps, rep.Before, rep.After = res.steps, res.before, res.after
 	if res.after < res.before {
 		rep.Share = 1
-		r.set(t.piece, 1)
+		r.set(1, t.piece)
 	}
 	return rep, nil
 }

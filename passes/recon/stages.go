@@ -20,9 +20,12 @@ func Stages(g *ir.Graph, o Options, samples int, forward func(u ir.WeightUse) fl
 		whole += s
 	}
 	var list []pace.Stage
-	if o.Epochs > 0 {
+	if epochs := float64(o.Epochs) + o.newtonEpochs(samples); epochs > 0 {
 		// What was trained is tried in the whole model on the samples held out.
 		search := float64(len(shares)) * whole * float64(samples) / heldOut
+		if o.Newton > 0 {
+			search = 0 // once, after the last block
+		}
 		for i, b := range blocks(g, max(1, o.Window)) {
 			seconds := 0.0
 			for _, n := range g.Nodes[b.lo:b.hi] {
@@ -30,7 +33,7 @@ func Stages(g *ir.Graph, o Options, samples int, forward func(u ir.WeightUse) fl
 			}
 			if seconds > 0 {
 				list = append(list, pace.Stage{
-					Name: blockStage(i), Kind: "blocks", Steps: []float64{backward * seconds * float64(samples*o.Epochs)}, Rest: search,
+					Name: o.blockStage(i), Kind: "blocks", Steps: []float64{backward * seconds * float64(samples) * epochs}, Rest: search,
 				})
 			}
 		}
@@ -45,10 +48,22 @@ func Stages(g *ir.Graph, o Options, samples int, forward func(u ir.WeightUse) fl
 	return list
 }
 
+// newtonEpochs is how many epochs of training steps of Newton's method take about as long as.
+func (o *Options) newtonEpochs(samples int) float64 {
+	const product = 4. / 3 // two evaluations in the place of one, and gradients
+	some := min(1, curvatureLeast/float64(max(1, samples)))
+	return float64(o.Newton) * (2 + some*(1+conjugate*product))
+}
+
 // The names of stages.
 const (
 	gainsStage = "reconstruct the sizes of rows"
 	modelStage = "reconstruct the model"
 )
 
-func blockStage(i int) string { return fmt.Sprintf("reconstruct block %d", i+1) }
+func (o *Options) blockStage(i int) string {
+	if o.Newton > 0 {
+		return fmt.Sprintf("%s block %d", OfSnows, i+1)
+	}
+	return fmt.Sprintf("reconstruct block %d", i+1)
+}

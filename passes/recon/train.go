@@ -42,6 +42,7 @@ type trainer struct {
 type worker struct {
 	pass    *pass
 	teacher *pass
+	moved   *pass          // the piece with other parameters, see newton
 	in      op.GradContext // holds the inputs of a chunk
 	sum     float64
 }
@@ -372,10 +373,9 @@ func (w *worker) vary(t *trainer, index []int, in []*tensor.Tensor, step int) ([
 	return out, nil
 }
 
-// each evaluates chunks of samples on all workers and calls done for each chunk, in
-// their order.
-func (t *trainer) each(ctx context.Context, index []int, of *batch, done func(w *worker)) error {
-	chunks := slices.Collect(slices.Chunk(index, t.chunk))
+// each runs chunks of samples on all workers and calls done for each chunk, in their order.
+func (t *trainer) each(ctx context.Context, index []int, chunk int, run func(w *worker, index []int) error, done func(w *worker)) error {
+	chunks := slices.Collect(slices.Chunk(index, chunk))
 	workers := max(1, min(t.workers, len(chunks)))
 	for len(t.pool) < workers {
 		t.pool = append(t.pool, t.worker())
@@ -396,7 +396,7 @@ func (t *trainer) each(ctx context.Context, index []int, of *batch, done func(w 
 				w.sum = 0
 				err := ctx.Err()
 				if err == nil {
-					err = w.run(t, chunks[k], of)
+					err = run(w, chunks[k])
 				}
 				lock.Lock()
 				for finished < k && failed == nil {
@@ -419,7 +419,7 @@ func (t *trainer) each(ctx context.Context, index []int, of *batch, done func(w 
 // mean is the mean loss of the samples.
 func (t *trainer) mean(ctx context.Context, index []int) (float64, error) {
 	sum := 0.0
-	err := t.each(ctx, index, nil, func(w *worker) { sum += w.sum })
+	err := t.each(ctx, index, t.chunk, func(w *worker, index []int) error { return w.run(t, index, nil) }, func(w *worker) { sum += w.sum })
 	return sum / float64(max(1, len(index))), err
 }
 
@@ -432,7 +432,8 @@ func (t *trainer) step(ctx context.Context, index []int, k int, rate float64) (f
 		clear(q.grad)
 	}
 	sum := 0.0
-	err := t.each(ctx, index, &batch{len(index), k}, func(w *worker) {
+	of := &batch{len(index), k}
+	err := t.each(ctx, index, t.chunk, func(w *worker, index []int) error { return w.run(t, index, of) }, func(w *worker) {
 		sum += w.sum
 		for i, q := range t.piece.params {
 			if g := w.pass.grads[i]; g != nil {
@@ -461,6 +462,7 @@ type course struct {
 	rate, warmup  float64
 	seed          uint64
 	looks         int // how often held-out samples are looked at
+	newton        int // steps of Newton's method, in the place of epochs
 	progress      func(done, total int)
 }
 
