@@ -88,8 +88,8 @@ type PruneOptions struct {
 	Refine Refinement
 	// Permute puts channels in an order in which the pattern costs less. Empty is PermuteAuto with samples, else PermuteNone.
 	Permute Permute
-	// AimDense fits what is left to the dense model's outputs in place of its weights.
-	AimDense bool
+	// Aim is what layers stay near. Empty is AimOutputs with samples where Method updates weights, else AimWeights.
+	Aim Aim
 	// Uncorrected leaves the means and variances of outputs as pruning with samples makes them.
 	Uncorrected bool
 	// Reconstruct, unless it is nil, changes what is left by gradients, block by block, towards
@@ -179,6 +179,21 @@ const (
 	Joint          = fit.Joint      // by these and the effects that layers have together
 	AutoAllocation = fit.Auto       // whichever of these but Global is nearest the dense model's outputs
 )
+
+// Aim is what a layer stays near when its weights are pruned.
+type Aim = fit.Aim
+
+// The aims.
+const (
+	AimWeights = fit.Weights // the dense model's weights
+	AimOutputs = fit.Outputs // the dense model's outputs
+)
+
+// ParseAim reads weights or dense.
+func ParseAim(s string) (Aim, error) { return fit.ParseAim(s) }
+
+// Aims lists the aims.
+func Aims() []Aim { return fit.Aims() }
 
 // Permute says whether channels are put in an order in which the pattern costs less.
 type Permute = permute.Choice
@@ -496,7 +511,7 @@ func (o *CompileOptions) open(g *ir.Graph, info *onnx.Info) (map[string]Sizes, e
 func (o *PruneOptions) pass() (fit.Options, error) {
 	f := fit.Options{
 		GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: o.Pattern, Sparsity: o.Sparsity}, KeepNone: o.KeepNone, KeepEnds: o.KeepEnds},
-		Method:       o.Method, Refine: o.Refine, Allocate: o.Allocate, Permute: o.Permute, AimDense: o.AimDense, Uncorrected: o.Uncorrected, Reconstruct: o.Reconstruct,
+		Method:       o.Method, Refine: o.Refine, Allocate: o.Allocate, Permute: o.Permute, Aim: o.Aim, Uncorrected: o.Uncorrected, Reconstruct: o.Reconstruct,
 	}
 	if err := prune.CheckSparsity(o.Pattern, o.Sparsity); err != nil {
 		return f, err
@@ -530,7 +545,7 @@ func (o *PruneOptions) pass() (fit.Options, error) {
 	if f.Keep, err = globs(option.Keep, o.Keep); err != nil {
 		return f, err
 	}
-	if o.Reconstruct != nil || o.AimDense || o.Uncorrected || o.refines() {
+	if o.Reconstruct != nil || o.Aim == AimOutputs || o.Uncorrected || o.refines() {
 		if !f.Asks() {
 			return f, option.Errorf("%v has no use without %v, or a %v that sets its own", o.needless(), option.Sparsity, option.Pattern)
 		}
@@ -543,7 +558,7 @@ func (o *PruneOptions) needless() option.Name {
 	switch {
 	case o.Reconstruct != nil:
 		return option.Reconstruct
-	case o.AimDense:
+	case o.Aim == AimOutputs:
 		return option.Aim
 	case o.refines():
 		return option.Refine

@@ -83,7 +83,7 @@ func TestOptionsThatContradictAreErrors(t *testing.T) {
 		"Prune.Refine swaps needs calibration samples":                             {Prune: spc.PruneOptions{Sparsity: 0.5, Refine: spc.Swaps}},
 		"Prune.Refine has no use without":                                          {Prune: spc.PruneOptions{Refine: spc.Swaps}, Calibration: seen},
 		"Prune.Refine swaps: Prune.Pattern channel has no masks":                   {Prune: spc.PruneOptions{Sparsity: 0.5, Pattern: spc.Pattern{Kind: spc.Channel}, Refine: spc.Swaps}, Calibration: seen},
-		"Prune.AimDense needs calibration samples":                                 {Prune: spc.PruneOptions{Sparsity: 0.5, AimDense: true}},
+		"Prune.Aim dense needs calibration samples":                                {Prune: spc.PruneOptions{Sparsity: 0.5, Aim: spc.AimOutputs}},
 		"Prune.Uncorrected needs calibration samples":                              {Prune: spc.PruneOptions{Sparsity: 0.5, Uncorrected: true}},
 		"Prune.Uncorrected has no use without Prune.Sparsity":                      {Prune: spc.PruneOptions{Uncorrected: true}},
 		"Prune.Reconstruct has no use without":                                     {Prune: spc.PruneOptions{Reconstruct: spc.Recipe{}}, Calibration: seen},

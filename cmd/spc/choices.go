@@ -100,15 +100,6 @@ func part(globs []string, word string) (list []string, found bool) {
 	return list, len(list) < len(globs)
 }
 
-// The aims of --aim.
-var aims = []string{"weights", "dense"}
-
-// parseAim reports whether an aim is the dense model's outputs.
-func parseAim(s string) (bool, error) {
-	aim, err := option.OneOf(option.Aim, s, aims)
-	return aim == aims[1], err
-}
-
 // names are the texts of some values.
 func names[T ~string](list []T) []string {
 	out := make([]string, len(list))

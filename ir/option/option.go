@@ -43,7 +43,7 @@ const (
 	Allocate    Name = "Prune.Allocate"
 	Method      Name = "Prune.Method"
 	Refine      Name = "Prune.Refine"
-	Aim         Name = "Prune.AimDense"
+	Aim         Name = "Prune.Aim"
 	Uncorrected Name = "Prune.Uncorrected"
 	Permute     Name = "Prune.Permute"
 	Reconstruct Name = "Prune.Reconstruct"

@@ -118,7 +118,7 @@ func (f *fitter) build(stage string, sparsities []float64, o *calib.Observer) (*
 	for k, l := range f.layers {
 		f.report(stage, k, len(f.layers))
 		use := t.twins.Use(l.WeightUse)
-		gram, err := f.gram(front, use, calib.GramOptions{Twins: t.twins, Cross: f.AimDense, Dense: !f.Uncorrected})
+		gram, err := f.gram(front, use, calib.GramOptions{Twins: t.twins, Cross: f.Aim == Outputs, Dense: !f.Uncorrected})
 		if err != nil && !errors.Is(err, ir.ErrUnsupported) {
 			return nil, nil, err
 		}
@@ -220,7 +220,7 @@ func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error)
 	}
 	from := s
 	var how []string
-	if f.AimDense {
+	if f.Aim == Outputs {
 		w, err := s.Aim(f.ctx, g.DX)
 		if err != nil {
 			return nil, err

@@ -192,8 +192,8 @@ func taps(channels []int, each int) (out []int) {
 }
 
 func TestWhatReadsChannelsIsTheLeastSquaresSolutionWithoutThem(t *testing.T) {
-	for _, aim := range []bool{false, true} {
-		dense, g, _ := without(t, func(o *Options) { o.AimDense, o.Uncorrected = aim, true })
+	for _, aim := range []Aim{Weights, Outputs} {
+		dense, g, _ := without(t, func(o *Options) { o.Aim, o.Uncorrected = aim, true })
 		expanded, projected := survivors(t, dense, g)
 		// whole has all channels, and weights that do not read those that went.
 		whole := dense.Clone()
@@ -207,7 +207,7 @@ func TestWhatReadsChannelsIsTheLeastSquaresSolutionWithoutThem(t *testing.T) {
 			{"w6", "f", 1, []int{0, 1, 2, 3, 4}, taps(projected, 1)},
 		} {
 			w := constant(t, whole, l.weight)
-			v := squares(t, w.Const.F32s(), columns(seen(t, dense, l.reads), l.kernel), columns(seen(t, whole, l.reads), l.kernel), l.stay, aim)
+			v := squares(t, w.Const.F32s(), columns(seen(t, dense, l.reads), l.kernel), columns(seen(t, whole, l.reads), l.kernel), l.stay, aim == Outputs)
 			w.SetConst(tensor.From(v, w.Const.Shape()...))
 			var want []float32
 			for _, r := range l.rows {
@@ -334,7 +334,7 @@ func TestReconstructionLeavesChannelsOut(t *testing.T) {
 
 	var first string
 	for _, workers := range []int{1, 3} {
-		_, g, _ := without(t, func(o *Options) { o.Reconstruct, o.AimDense, o.Workers = recon.Recipe{}, true, workers })
+		_, g, _ := without(t, func(o *Options) { o.Reconstruct, o.Aim, o.Workers = recon.Recipe{}, Outputs, workers })
 		if have, want := sizes(g), sizes(plain); !slices.Equal(have, want) {
 			t.Errorf("weights %v, want %v as without reconstruction", have, want)
 		}

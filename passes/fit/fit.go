@@ -27,7 +27,7 @@ type Options struct {
 	Method             Method                   // empty is OBS with an observer, else Magnitude
 	Refine             Refinement               // of the masks that Method chose; empty is Unrefined
 	Allocate           prune.Allocation         // one of Allocations; empty is Auto with an observer, else prune.PerLayer
-	AimDense           bool                     // towards the dense model's outputs, from the pruned model's inputs
+	Aim                Aim                      // what a layer stays near; empty is Outputs where Method updates weights, else Weights
 	Permute            permute.Choice           // empty is permute.None
 	Fixed              func(v *ir.Value) string // why channels of a weight must keep their places, empty where they need not; nil for no such
 	Uncorrected        bool                     // keeps the outputs' means and variances as pruning leaves them
@@ -95,10 +95,19 @@ func (o *Options) Check() error {
 	if o.Refine == "" {
 		o.Refine = Unrefined
 	}
+	if _, err := ParseMethod(string(o.Method)); err != nil {
+		return err
+	}
+	if o.Aim == "" {
+		o.Aim = Weights
+		if o.Observer != nil && o.method().updates {
+			o.Aim = Outputs
+		}
+	}
 	if o.Permute == "" {
 		o.Permute = permute.None
 	}
-	if _, err := ParseMethod(string(o.Method)); err != nil {
+	if _, err := ParseAim(string(o.Aim)); err != nil {
 		return err
 	}
 	if _, err := ParseRefinement(string(o.Refine)); err != nil {
@@ -139,8 +148,8 @@ func (o *Options) Check() error {
 		return needs(option.Refine, " "+o.Refine)
 	case o.Reconstruct != nil:
 		return needs(option.Reconstruct, "")
-	case o.AimDense:
-		return needs(option.Aim, "")
+	case o.Aim == Outputs:
+		return needs(option.Aim, " "+o.Aim)
 	case o.Uncorrected:
 		return needs(option.Uncorrected, "")
 	}
@@ -171,7 +180,7 @@ func (o *Options) noSurvey() error {
 // sightless reports whether nothing that is asked for depends on samples.
 func (o *Options) sightless() bool {
 	r := find(o.Allocate)
-	return o.method().sees == seesNothing && o.Uncorrected && !o.AimDense && !o.refines() && o.Reconstruct == nil && r != nil && !r.sees
+	return o.method().sees == seesNothing && o.Uncorrected && o.Aim == Weights && !o.refines() && o.Reconstruct == nil && r != nil && !r.sees
 }
 
 // allocations lists the rules to build and compare.

@@ -241,12 +241,13 @@ func TestWhatSeesMoreIsNearerTheDenseModel(t *testing.T) {
 	}
 	blind := of(func(o *Options) { o.Observer = nil })
 	corrected := of(func(o *Options) { o.Method = Magnitude })
-	obs := of(func(o *Options) {})
-	t.Logf("magnitude %.4g, corrected %.4g, obs %.4g", blind, corrected, obs)
-	if !(obs < corrected && corrected < blind) {
-		t.Errorf("magnitude %.4g, corrected %.4g, obs %.4g, want them to fall", blind, corrected, obs)
+	obs := of(func(o *Options) { o.Aim = Weights })
+	aimed := of(func(o *Options) {})
+	t.Logf("magnitude %.4g, corrected %.4g, obs %.4g, aimed at outputs %.4g", blind, corrected, obs, aimed)
+	if !(aimed < obs && obs < corrected && corrected < blind) {
+		t.Errorf("magnitude %.4g, corrected %.4g, obs %.4g, aimed at outputs %.4g, want them to fall", blind, corrected, obs, aimed)
 	}
-	rebuilt := of(func(o *Options) { o.Reconstruct = recon.Recipe{} })
+	rebuilt := of(func(o *Options) { o.Aim, o.Reconstruct = Weights, recon.Recipe{} })
 	if !(rebuilt < obs) {
 		t.Errorf("%.4g after reconstruction, %.4g before", rebuilt, obs)
 	}
@@ -304,7 +305,7 @@ func TestSnowsComesNearerOnTheSameMask(t *testing.T) {
 		t.Run(c.pattern+" "+string(c.method)+" "+string(c.refine), func(t *testing.T) {
 			o := options(t, c.pattern, 0.5)
 			o.Observer = observer(32)
-			o.Method, o.Refine = c.method, c.before
+			o.Method, o.Refine, o.Aim = c.method, c.before, Weights
 			plain, _ := fitted(t, o)
 			o.Refine = c.refine
 			g, r := fitted(t, o)
@@ -373,7 +374,7 @@ func TestWorkersChangeNothing(t *testing.T) {
 	var first string
 	for _, workers := range []int{1, 3} {
 		o := options(t, "uniform", 0.5)
-		o.Allocate, o.Workers, o.AimDense, o.Reconstruct, o.Refine = Auto, workers, true, recon.Recipe{}, "swaps,snows"
+		o.Allocate, o.Workers, o.Aim, o.Reconstruct, o.Refine = Auto, workers, Outputs, recon.Recipe{}, "swaps,snows"
 		g, _ := fitted(t, o)
 		if text := ir.Print(g); first == "" {
 			first = text

@@ -20,6 +20,21 @@ const (
 	ALPS      Method = "alps"      // by splitting weights that fit from weights that are sparse
 )
 
+// Aim is what a layer stays near when its weights are pruned.
+type Aim string
+
+// The aims.
+const (
+	Weights Aim = "weights" // the dense model's weights, on the pruned model's inputs
+	Outputs Aim = "dense"   // the dense model's outputs, which the layer's weights are first fitted to on the pruned model's inputs
+)
+
+// Aims lists the aims.
+func Aims() []Aim { return []Aim{Weights, Outputs} }
+
+// ParseAim reads one of Aims.
+func ParseAim(s string) (Aim, error) { return option.OneOf(option.Aim, s, Aims()) }
+
 // A method chooses which weights of a layer go.
 type method struct {
 	Method
@@ -31,6 +46,8 @@ type method struct {
 	// work is about the multiplications of a layer where SparseGPT takes the place of the
 	// method beyond some number of them, nil where it never does.
 	work works
+	// updates is set where weights that stay make up for those that go.
+	updates bool
 	// rank is the saliency by which weights of different layers are compared, nil for |w|.
 	rank func(l *layer) []float32
 }
@@ -67,15 +84,15 @@ func alpsWorks(_ prune.Pattern, rows, cols int) float64 {
 var methods = []method{
 	{Magnitude, "the smallest weights", seesNothing, func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
 		return f.choose(l, s.W, nil, sparsity)
-	}, nil, nil},
+	}, nil, false, nil},
 	{Wanda, "those that multiply little", seesMoments, func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
 		return f.choose(l, s.W, s.Wanda(), sparsity)
-	}, nil, powerful},
+	}, nil, false, powerful},
 	{Taylor, "those on which the outputs hardly depend, by gradients", seesSlopes, func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
 		return f.steep(l, s.W, sparsity)
-	}, nil, func(l *layer) []float32 { return l.taylor(l.weights) }},
-	{OBS, "those that the others can make up for", seesMoments, surgery(obs.Exact, exactWorks), exactWorks, powerful},
-	{ALPS, "those that weights can do without which are drawn to the pattern little by little", seesMoments, surgery(obs.ALPS, alpsWorks), alpsWorks, powerful},
+	}, nil, false, func(l *layer) []float32 { return l.taylor(l.weights) }},
+	{OBS, "those that the others can make up for", seesMoments, surgery(obs.Exact, exactWorks), exactWorks, true, powerful},
+	{ALPS, "those that weights can do without which are drawn to the pattern little by little", seesMoments, surgery(obs.ALPS, alpsWorks), alpsWorks, true, powerful},
 }
 
 // Methods lists the methods.

@@ -32,7 +32,7 @@ func permuted(t *testing.T, pattern string, change func(o *Options)) (*ir.Graph,
 func TestPermutedLayersKeepMoreSaliency(t *testing.T) {
 	for _, pattern := range []string{"2:4", "uniform-block:4x1", "block:2x1"} {
 		for _, m := range Methods() {
-			g, r := permuted(t, pattern, func(o *Options) { o.Method = m })
+			g, r := permuted(t, pattern, func(o *Options) { o.Method, o.Aim = m, Weights })
 			if r.Permuted == nil || len(r.Permuted.Groups) == 0 {
 				t.Errorf("%s by %s: permuted %+v", pattern, m, r.Permuted)
 				continue
@@ -52,7 +52,7 @@ func TestPermutedLayersKeepMoreSaliency(t *testing.T) {
 				t.Errorf("%s by %s: sparsity %v", pattern, m, r.Prunable.Sparsity())
 			}
 			plain, o := model(t), options(t, pattern, 0.5)
-			o.Method = m
+			o.Method, o.Aim = m, Weights
 			if _, err := Run(context.Background(), plain, o); err != nil {
 				t.Fatal(err)
 			}

@@ -116,7 +116,10 @@ func TestTaylorWorksWithEveryAllocation(t *testing.T) {
 			var first string
 			for _, workers := range []int{1, 3} {
 				o := options(t, pattern, 0.5)
-				o.Method, o.Allocate, o.Workers, o.AimDense = Taylor, a, workers, pattern == "uniform"
+				o.Method, o.Allocate, o.Workers = Taylor, a, workers
+				if pattern == "uniform" {
+					o.Aim = Outputs
+				}
 				g, r := fitted(t, o)
 				if r.Method != "taylor" || r.Samples != 12 || math.Abs(r.Prunable.Sparsity()-0.5) > 0.2 {
 					t.Errorf("%s, %s: method %s, %d samples, %v", pattern, a, r.Method, r.Samples, r.Prunable)

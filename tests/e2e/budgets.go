@@ -68,11 +68,7 @@ func Ask(ctx context.Context, program, model, budget, cache string) (p Promise, 
 	}
 	defer os.RemoveAll(dir)
 	onnx, sparse, dense := filepath.Join(Root(), model, "model.onnx"), filepath.Join(dir, "sparse.spx"), filepath.Join(dir, "dense.spx")
-	prune := "--prune obs"
-	if m.Family == transformer {
-		prune += " --aim dense"
-	}
-	flags := fmt.Sprintf("%s %s --calib %s --samples even --calib-samples %d --threads 1 --quiet --json --calib-cache %s", budget, prune, m.Data, m.Samples, cache)
+	flags := fmt.Sprintf("%s --calib %s --samples even --calib-samples %d --threads 1 --quiet --json --calib-cache %s", budget, m.Data, m.Samples, cache)
 	args := slices.Concat([]string{"compile", onnx, "-o", sparse}, words(flags), evalFlags(m))
 	began := time.Now()
 	out, status, err := output(ctx, program, args)

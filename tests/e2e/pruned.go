@@ -26,8 +26,8 @@ type Family struct {
 }
 
 var (
-	convolutional = &Family{"convolutional", "--keep ends --prune obs", "--reconstruct"}
-	transformer   = &Family{"transformer", "--keep ends --prune obs --aim dense", "--reconstruct"}
+	convolutional = &Family{"convolutional", "--keep ends --prune obs --aim weights --permute none", "--reconstruct"}
+	transformer   = &Family{"transformer", "--keep ends --prune obs --aim dense --permute none", "--reconstruct"}
 )
 
 // PrunedModel is a model that is pruned on the even samples and measured on the odd
