@@ -119,6 +119,9 @@ func (s *stager) stages() (list []pace.Stage) {
 	}
 	names := s.allocations()
 	channels := s.Pattern.Kind == prune.Channel
+	if channels {
+		names = s.channelRules()
+	}
 	seen := func(c costs) float64 { return c.forward + c.gram }
 	if s.surveys() && s.Cache != "" {
 		each("calibration statistics", "survey", 0, seen)
@@ -133,7 +136,7 @@ func (s *stager) stages() (list []pace.Stage) {
 	}
 	curves := false
 	for _, n := range names {
-		curves = curves || find(n).curves && !channels
+		curves = curves || find(n) != nil && find(n).curves
 	}
 	if s.surveys() && (curves || !s.permutes()) {
 		each("survey", "survey", 0, func(c costs) float64 {
@@ -159,8 +162,8 @@ func (s *stager) stages() (list []pace.Stage) {
 		})
 	}
 	for _, n := range names {
-		if channels {
-			break
+		if channels && len(names) > 1 && n == Normalised {
+			each("survey", "survey", 0, seen)
 		}
 		if n == Joint {
 			if len(names) == 1 {
