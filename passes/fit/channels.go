@@ -67,7 +67,7 @@ func (f *fitter) pick(out *Result) error {
 	var losses [][]float64
 	choose := func(name prune.Allocation) (err error) {
 		f.list()
-		if a := prune.Global; f.solves() && (name == Curves || name == prune.PerLayer) {
+		if a := prune.Global; f.solves() && f.readable() && (name == Curves || name == prune.PerLayer) {
 			if name == prune.PerLayer {
 				a = name
 			}
@@ -109,6 +109,16 @@ func (f *fitter) pick(out *Result) error {
 		return choose(best)
 	}
 	return nil
+}
+
+// readable reports whether all weights are such as bundleLosses sees.
+func (f *fitter) readable() bool {
+	for i := range f.plan.Layers {
+		if v := f.plan.Use(i).Value; v.Const == nil || v.Const.DType() != tensor.F32 {
+			return false
+		}
+	}
+	return true
 }
 
 // rankRows decides by what ranks the rows of layers.

@@ -288,10 +288,14 @@ func moments(all []*tensor.Tensor) (mean, variance []float64) {
 }
 
 func TestChannelsThatStayKeepTheirMeansAndVariances(t *testing.T) {
+	var half []prune.LayerTarget // the same channels with corrections and without
+	for _, weight := range []string{"w2", "w4", "w5"} {
+		half = append(half, prune.LayerTarget{Glob: prune.Literal(weight), Sparsity: 0.5})
+	}
 	for _, m := range []Method{Wanda, OBS} {
-		dense, plain, _ := without(t, func(o *Options) { o.Method, o.Uncorrected, o.Allocate = m, true, prune.Global })
+		dense, plain, _ := without(t, func(o *Options) { o.Method, o.Uncorrected, o.Targets = m, true, half })
 		_, projected := survivors(t, dense, plain)
-		_, g, _ := without(t, func(o *Options) { o.Method, o.Allocate = m, prune.Global })
+		_, g, _ := without(t, func(o *Options) { o.Method, o.Targets = m, half })
 		wantMean, wantVar := moments(seen(t, dense, "p"))
 		mean, variance := moments(seen(t, g, "p"))
 		for i, c := range projected {
