@@ -5,11 +5,35 @@ import (
 	"strings"
 
 	"spc/passes/choose"
+	"spc/passes/fit"
 )
 
 // fallShort is how far below the sparsity that was asked for that of the prunable weights
 // must be to be worth a warning.
 const fallShort = 0.01
+
+// Outputs that are further from the dense model's than this are worth a warning: scores of classes
+// by their divergence in nats, others by their squared error in relation to the variance.
+const (
+	ruinousNats  = 0.25
+	ruinousShare = 0.5
+)
+
+// ruins says of outputs how far pruning took them, where that is ruinous.
+func ruins(p *fit.Result) (out []string) {
+	for _, d := range p.Distances {
+		runs := fmt.Sprintf("on %d runs of samples", p.Judged)
+		switch {
+		case d.Broken:
+			out = append(out, fmt.Sprintf("pruning ruins output %s: it is not finite %s", d.Output, runs))
+		case d.Classes && d.Divergence > ruinousNats:
+			out = append(out, fmt.Sprintf("pruning ruins output %s: its classes diverge by %.2g nats from the dense model's %s, of which more than %v is much, and %.0f%% of the first are others", d.Output, d.Divergence, runs, ruinousNats, 100*d.Others))
+		case !d.Classes && d.Divergence > ruinousShare:
+			out = append(out, fmt.Sprintf("pruning ruins output %s: its squared error is %.2g of its variance %s, of which more than %v is much", d.Output, d.Divergence, runs, ruinousShare))
+		}
+	}
+	return out
+}
 
 // Warnings lists what was asked for and was not, or not wholly, done, a line each.
 func (r *Report) Warnings() []string {
@@ -27,6 +51,9 @@ func (r *Report) Warnings() []string {
 		}
 		if len(unseen) > 0 {
 			warn("pruned by magnitude, as samples do not show what they see: %s", some(unseen))
+		}
+		for _, text := range ruins(p) {
+			warn("%s", text)
 		}
 		var blocks []string
 		for _, b := range p.Blocks {

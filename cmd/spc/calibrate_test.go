@@ -92,7 +92,7 @@ func TestPruneOnSamples(t *testing.T) {
 	for want, args := range map[string][]string{
 		"lm.onnx: calibration sample 3: /Gather (Gather)":                                          {"compile", "lm.onnx", "--quantize", "int8", "--calib", "strange.npy"},
 		"has no elements in any calibration sample":                                                {"compile", "lm.onnx", "--quantize", "int8", "--calib", "random:1", "--dim", "t=0"},
-		"--aim dense needs calibration samples, which --calib gives":                                     {"compile", "model.onnx", "--sparsity", "0.5", "--aim", "dense"},
+		"--aim dense needs calibration samples, which --calib gives":                               {"compile", "model.onnx", "--sparsity", "0.5", "--aim", "dense"},
 		"--reconstruct needs calibration samples":                                                  {"compile", "model.onnx", "--sparsity", "0.5", "--reconstruct"},
 		"--calib-samples has no use without --calib":                                               {"compile", "model.onnx", "--sparsity", "0.5", "--calib-samples", "4"},
 		"--preprocess has no use without --calib":                                                  {"compile", "model.onnx", "--sparsity", "0.5", "--preprocess", "unit"},

@@ -311,6 +311,7 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 		_, err := io.WriteString(c.OutOrStdout(), m.Graph())
 		return err
 	}
+	warnOf(c, m.Explain())
 	p.At(writeStage, 0, 1)
 	if err := files.write(c.Context(), m); err != nil {
 		return err
@@ -321,7 +322,6 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 
 // tell prints what became of a model that was written.
 func (f *compileFlags) tell(c *cobra.Command, m *spc.Model) error {
-	warnOf(c, m.Explain())
 	if f.asJSON {
 		return printReport(c.OutOrStdout(), *m.Explain())
 	}

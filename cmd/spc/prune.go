@@ -65,12 +65,12 @@ bf16, weights stand before Cast nodes.`,
 		if err != nil {
 			return err
 		}
+		warnOf(c, m.Explain())
 		p.At(writeStage, 0, 1)
 		if err := files.write(c.Context(), m); err != nil {
 			return err
 		}
 		p.close()
-		warnOf(c, m.Explain())
 		if asJSON {
 			return printReport(c.OutOrStdout(), *m.Explain())
 		}

@@ -24,7 +24,7 @@ type outputError struct {
 	float   bool
 	classes bool
 
-	kl, rows             float64
+	kl, rows, others     float64 // others are rows whose largest score is that of another class
 	squared, sum, square float64
 	count                float64
 }
@@ -115,6 +115,9 @@ func (o *outputError) addScores(want, got []float32, classes int) {
 		logits := !Probabilities(w)
 		logarithms(p, w, logits)
 		logarithms(q, g, logits)
+		if first(w) != first(g) {
+			o.others++
+		}
 		kl := 0.0
 		for i := range p {
 			if math.IsInf(float64(w[i]), 0) {
@@ -125,6 +128,20 @@ func (o *outputError) addScores(want, got []float32, classes int) {
 		o.kl += max(kl, 0) // NaN stays NaN
 	}
 	o.rows += float64(len(want) / classes)
+}
+
+// first is the class of the largest score, -1 where one is NaN.
+func first(row []float32) int {
+	at := 0
+	for i, v := range row {
+		if v != v {
+			return -1
+		}
+		if v > row[at] {
+			at = i
+		}
+	}
+	return at
 }
 
 // Probabilities reports whether a row of scores is one of probabilities.
@@ -174,6 +191,35 @@ func (d *Divergence) Value() float64 {
 		most = max(most, v)
 	}
 	return most
+}
+
+// Distance is how far an output is from the dense model's.
+type Distance struct {
+	Output     string  `json:"output"`
+	Divergence float64 `json:"divergence"`        // as of Divergence, 0 where Broken is set
+	Classes    bool    `json:"classes,omitempty"` // Divergence is of scores of classes, in nats; else relative to the variance
+	Others     float64 `json:"others,omitempty"`  // of scores, the share of rows whose largest is that of another class
+	Broken     bool    `json:"broken,omitempty"`  // something is not finite
+}
+
+// Distances lists how far each of the outputs that count is.
+func (d *Divergence) Distances() []Distance {
+	var out []Distance
+	for i := range d.outputs {
+		o := &d.outputs[i]
+		if !o.float || o.rows+o.count == 0 {
+			continue
+		}
+		r := Distance{Output: o.name, Divergence: o.value(), Classes: o.rows > 0}
+		if v := r.Divergence; v != v || math.IsInf(v, 0) {
+			r.Divergence, r.Broken = 0, true
+		}
+		if r.Classes {
+			r.Others = o.others / o.rows
+		}
+		out = append(out, r)
+	}
+	return out
 }
 
 func (o *outputError) value() float64 {

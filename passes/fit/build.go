@@ -213,15 +213,21 @@ func (f *fitter) choose(l *layer, w, saliency []float32, sparsity float64) (*edi
 
 // solve prunes a layer.
 func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error) {
-	problem := obs.Layer{Name: l.Node.String(), Rows: l.rows, Cols: l.cols, W: l.weights, H: g.XX}
-	s, err := obs.New(f.ctx, problem, f.Workers)
+	h, cross := g.XX, g.DX
+	if f.absorbs(l) {
+		h = centred(g.XX, g.X, g.X, g)
+		if cross != nil {
+			cross = centred(g.DX, g.D, g.X, g)
+		}
+	}
+	s, err := obs.New(f.ctx, obs.Layer{Name: l.Node.String(), Rows: l.rows, Cols: l.cols, W: l.weights, H: h}, f.Workers)
 	if err != nil {
 		return nil, err
 	}
 	from := s
 	var how []string
 	if f.Aim == Outputs {
-		w, err := s.Aim(f.ctx, g.DX)
+		w, err := s.Aim(f.ctx, cross)
 		if err != nil {
 			return nil, err
 		}
@@ -302,6 +308,34 @@ func (f *fitter) solveColumns(l *layer, s *obs.Solver) (*edit, error) {
 	return e, nil
 }
 
+// absorbs reports whether the bias of a layer takes over the means of the channels that go, so that the others need
+// make up only for what varies.
+func (f *fitter) absorbs(l *layer) bool {
+	b, ok := biasOf(l)
+	_, conv := l.Node.Op.(*op.Conv)
+	return f.Pattern.Kind == prune.Channel && !f.Uncorrected && ok && (b != nil || conv)
+}
+
+// centred returns the moments sum (a-E[a]) (x-E[x])^T of those [K,K], ax, and of the sums of a and x, the inputs of g: a column of
+// these that hardly varies is taken not to vary at all.
+func centred(ax, a, x []float64, g *calib.Gram) []float64 {
+	const constant = 1e-9 // of its square
+	k := g.K
+	out := make([]float64, k*k)
+	for j := range k {
+		square := g.XX[j*k+j]
+		if square-g.X[j]*g.X[j]/float64(g.N) <= constant*square {
+			continue
+		}
+		for i := range k {
+			if d := g.XX[i*k+i]; d-g.X[i]*g.X[i]/float64(g.N) > constant*d {
+				out[i*k+j] = ax[i*k+j] - a[i]*x[j]/float64(g.N)
+			}
+		}
+	}
+	return out
+}
+
 // biasInput is the input of a product that is added to each output channel.
 const biasInput = 2
 
@@ -366,23 +400,32 @@ func (f *fitter) correct(l *layer, s *obs.Solver, g *calib.Gram, e *edit) (strin
 	return c.Note, nil
 }
 
+// grams returns what gives the moments of the dense model's inputs of layers, which ascend, and
+// what ends it.
+func (f *fitter) grams() (gram func(use ir.WeightUse) (*calib.Gram, error), done func(), err error) {
+	if f.Cache == "" {
+		front := f.Observer.Frontier(f.graph, f.Budget)
+		return func(use ir.WeightUse) (*calib.Gram, error) { return f.gram(front, use, calib.GramOptions{}) }, func() {}, nil
+	}
+	graph := f.graph
+	if f.moved != nil { // of which weights have the names that they had
+		graph = f.surveyed
+	}
+	s, err := f.Observer.Survey(f.ctx, graph, f.Cache, calib.SurveyOptions{Samples: f.Samples, Budget: f.Budget,
+		Progress: func(done, total int) { f.report("calibration statistics", done, total) }})
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(use ir.WeightUse) (*calib.Gram, error) { return f.reordered(use, s.Gram) }, func() { s.Close() }, nil
+}
+
 // survey sees the inputs of all layers in the dense model, which is reported as the stage.
 func (f *fitter) survey(stage string, curves bool) error {
-	front := f.Observer.Frontier(f.graph, f.Budget)
-	gram := func(use ir.WeightUse) (*calib.Gram, error) { return f.gram(front, use, calib.GramOptions{}) }
-	if f.Cache != "" {
-		graph := f.graph
-		if f.moved != nil { // of which weights have the names that they had
-			graph = f.surveyed
-		}
-		s, err := f.Observer.Survey(f.ctx, graph, f.Cache, calib.SurveyOptions{Samples: f.Samples, Budget: f.Budget,
-			Progress: func(done, total int) { f.report("calibration statistics", done, total) }})
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		gram = func(use ir.WeightUse) (*calib.Gram, error) { return f.reordered(use, s.Gram) }
+	gram, done, err := f.grams()
+	if err != nil {
+		return err
 	}
+	defer done()
 	for k, l := range f.layers {
 		f.report(stage, k, len(f.layers))
 		if stage == saliencies && !f.ordered(l) && !f.surveys() {

@@ -14,17 +14,19 @@ import (
 // is comparable as it is. The layers that read them make up for it before they go: until
 // then these see what they lose.
 func (f *fitter) channels(out *Result) error {
-	if r := find(f.Allocate); r != nil && r.curves {
-		return option.Errorf("%v %s: layers have no error curves by channels, want layer, global, normalised or auto", option.Allocate, f.Allocate)
+	switch {
+	case f.Allocate == Curves && !f.solves():
+		return option.Errorf("%v %s: layers have no error curves by channels with %v %s, want layer, global, normalised or auto", option.Allocate, f.Allocate, option.Method, f.Method)
+	case f.Allocate == Joint:
+		return option.Errorf("%v %s: channels of layers are not seen together, want another", option.Allocate, f.Allocate)
 	}
 	if err := f.open(); err != nil {
 		return err
 	}
 	out.Runs, out.Samples = f.samples, f.samples
-	if err := f.pick(); err != nil {
+	if err := f.pick(out); err != nil {
 		return err
 	}
-	f.layers = f.left()
 	best, _, err := f.build("prune", make([]float64, len(f.layers)), f.Observer)
 	if err != nil {
 		return err
@@ -45,10 +47,84 @@ func (f *fitter) channels(out *Result) error {
 	return nil
 }
 
-// pick decides which channels go.
-func (f *fitter) pick() error {
+// solves reports whether the method has what is left of a layer make up for what goes.
+func (o *Options) solves() bool { return o.Method == OBS || o.Method == ALPS }
+
+// channelRules lists the allocations of channels to build and compare.
+func (o *Options) channelRules() []prune.Allocation {
+	switch {
+	case o.Allocate != Auto:
+		return []prune.Allocation{o.Allocate}
+	case o.solves():
+		return []prune.Allocation{Curves, Normalised}
+	}
+	return []prune.Allocation{Normalised}
+}
+
+// pick decides which channels go, and lists the layers of which something does.
+func (f *fitter) pick(out *Result) error {
+	names := f.channelRules()
+	var losses [][]float64
+	choose := func(name prune.Allocation) (err error) {
+		f.list()
+		if a := prune.Global; f.solves() && f.readable() && (name == Curves || name == prune.PerLayer) {
+			if name == prune.PerLayer {
+				a = name
+			}
+			if losses == nil {
+				groups, err := f.plan.Bundles()
+				if err != nil {
+					return err
+				}
+				if losses, err = f.bundleLosses(groups, name == Curves); err != nil {
+					return err
+				}
+			}
+			err = f.plan.SelectBundles(a, losses)
+		} else {
+			err = f.rankRows(name)
+		}
+		f.layers = f.left()
+		return err
+	}
+	for _, name := range names {
+		if err := choose(name); err != nil {
+			return err
+		}
+		if len(names) == 1 {
+			return nil
+		}
+		t := Trial{Allocate: string(name)}
+		var err error
+		if _, t.Divergence, err = f.try(string(name), make([]float64, len(f.layers))); err != nil {
+			return err
+		}
+		at := 0
+		for at < len(out.Trials) && !t.less(&out.Trials[at]) {
+			at++
+		}
+		out.Trials = slices.Insert(out.Trials, at, t)
+	}
+	if best := prune.Allocation(out.Trials[0].Allocate); best != names[len(names)-1] {
+		return choose(best)
+	}
+	return nil
+}
+
+// readable reports whether all weights are such as bundleLosses sees.
+func (f *fitter) readable() bool {
+	for i := range f.plan.Layers {
+		if v := f.plan.Use(i).Value; v.Const == nil || v.Const.DType() != tensor.F32 {
+			return false
+		}
+	}
+	return true
+}
+
+// rankRows decides by what ranks the rows of layers.
+func (f *fitter) rankRows(name prune.Allocation) error {
 	a, rank := prune.Global, normalised
-	switch f.Allocate {
+	switch name {
 	case prune.PerLayer:
 		a, rank = prune.PerLayer, f.rank
 	case prune.Global:
@@ -92,6 +168,7 @@ func (f *fitter) left() []*layer {
 		}
 		l := f.layer(i)
 		l.stays, l.gone = prune.NewMask(l.rows, l.cols), rows
+		l.positions = float64(f.samples) * float64(l.Columns()) * float64(max(1, l.Reuse.AtOne()))
 		for r := range l.rows {
 			for c := range l.cols {
 				if cols == nil || !cols[c] {

@@ -43,12 +43,13 @@ var branchedShapes = map[string][]int{
 	"w5": {8, 8, 3, 3}, "b5": {8}, "w6": {5, 8}, "b6": {5},
 }
 
-// without prunes half of the channels of branched.
+// without prunes half of the channels of branched, by what ranks the rows of layers unless change
+// asks for another allocation.
 func without(t *testing.T, change func(o *Options)) (dense, g *ir.Graph, r *Result) {
 	t.Helper()
 	t.Logf("seed %d", seed)
 	o := options(t, "channel", 0.5)
-	o.Observer = observer(24)
+	o.Observer, o.Allocate = observer(24), Normalised
 	change(&o)
 	dense = drawn(t, branched, branchedShapes)
 	g = dense.Clone()
@@ -287,10 +288,14 @@ func moments(all []*tensor.Tensor) (mean, variance []float64) {
 }
 
 func TestChannelsThatStayKeepTheirMeansAndVariances(t *testing.T) {
+	var half []prune.LayerTarget // the same channels with corrections and without
+	for _, weight := range []string{"w2", "w4", "w5"} {
+		half = append(half, prune.LayerTarget{Glob: prune.Literal(weight), Sparsity: 0.5})
+	}
 	for _, m := range []Method{Wanda, OBS} {
-		dense, plain, _ := without(t, func(o *Options) { o.Method, o.Uncorrected = m, true })
+		dense, plain, _ := without(t, func(o *Options) { o.Method, o.Uncorrected, o.Targets = m, true, half })
 		_, projected := survivors(t, dense, plain)
-		_, g, _ := without(t, func(o *Options) { o.Method = m })
+		_, g, _ := without(t, func(o *Options) { o.Method, o.Targets = m, half })
 		wantMean, wantVar := moments(seen(t, dense, "p"))
 		mean, variance := moments(seen(t, g, "p"))
 		for i, c := range projected {
@@ -347,13 +352,13 @@ func TestReconstructionLeavesChannelsOut(t *testing.T) {
 }
 
 func TestChannelsGoAsTheyDoUnseenWhereNothingAsksForSamples(t *testing.T) {
-	_, seen, _ := without(t, func(o *Options) { o.Method, o.Uncorrected = Magnitude, true })
-	dense, blind, _ := without(t, func(o *Options) { o.Observer = nil })
+	_, seen, _ := without(t, func(o *Options) { o.Method, o.Uncorrected, o.Allocate = Magnitude, true, prune.PerLayer })
+	dense, blind, _ := without(t, func(o *Options) { o.Observer, o.Allocate = nil, prune.PerLayer })
 	if ir.Print(seen) != ir.Print(blind) {
 		t.Error("magnitudes without corrections depend on samples")
 	}
 	// The correction alone keeps the same channels.
-	_, corrected, _ := without(t, func(o *Options) { o.Method = Magnitude })
+	_, corrected, _ := without(t, func(o *Options) { o.Method, o.Allocate = Magnitude, prune.PerLayer })
 	if a, b := between(t, dense, corrected), between(t, dense, blind); a >= b {
 		t.Errorf("divergence %v, want less than the %v of mere removal", a, b)
 	}

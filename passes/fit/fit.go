@@ -57,6 +57,10 @@ type Result struct {
 	Blocks []recon.Block `json:"blocks,omitempty"`
 	// Rebuilt is recon.Report's divergence before and after.
 	Rebuilt [2]float64 `json:"rebuilt,omitzero"`
+	// Distances tell how far the outputs are from the dense model's on Judged runs of the
+	// samples; there are none where no samples were seen.
+	Distances []calib.Distance `json:"distances,omitempty"`
+	Judged    int              `json:"judged,omitempty"`
 }
 
 // Trial is an allocation that was built.
@@ -233,6 +237,10 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 	}
 	out := &Result{Method: string(o.Method)}
 	f := &fitter{ctx: ctx, Options: o, graph: g, plan: p, exact: exactWork}
+	var dense *ir.Graph
+	if o.Asks() && o.Observer != nil {
+		dense = g.Clone()
+	}
 	switch {
 	case !o.Asks():
 	case o.Observer == nil || o.sightless():
@@ -244,6 +252,11 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if dense != nil {
+		if err := f.judge(dense, out); err != nil {
+			return nil, err
+		}
 	}
 	out.Permuted.Note(p)
 	out.GraphResult = p.Result()

@@ -481,8 +481,10 @@ func TestBadInputIsRefused(t *testing.T) {
 		"reconstruct without": {func(o *Options) { o.Observer, o.Reconstruct = nil, recon.Recipe{} }, "needs calibration"},
 		"a method":            {func(o *Options) { o.Method = "taste" }, "want one of magnitude"},
 		"an allocation":       {func(o *Options) { o.Allocate = "fair" }, "want one of"},
-		"curves of channels":  {func(o *Options) { o.Allocate, o.Pattern = "curves", prune.Pattern{Kind: prune.Channel} }, "no error curves"},
-		"joint of channels":   {func(o *Options) { o.Allocate, o.Pattern = "joint", prune.Pattern{Kind: prune.Channel} }, "Prune.Allocate joint: layers have no error curves"},
+		"curves of channels": {func(o *Options) {
+			o.Allocate, o.Method, o.Pattern = "curves", Wanda, prune.Pattern{Kind: prune.Channel}
+		}, "no error curves"},
+		"joint of channels":   {func(o *Options) { o.Allocate, o.Pattern = "joint", prune.Pattern{Kind: prune.Channel} }, "Prune.Allocate joint: channels of layers are not seen together"},
 		"unread statistics":   {func(o *Options) { o.Cache = "cache" }, "Calibration.Cache cache: nothing is pruned by what the dense model shows, want Prune.Allocate global, normalised, curves, joint, auto"},
 		"those of magnitudes": {func(o *Options) { o.Cache, o.Allocate, o.Method = "cache", "global", Magnitude }, "want Prune.Allocate normalised, curves, joint, auto"},
 		"those of channels": {func(o *Options) {

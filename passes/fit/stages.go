@@ -123,6 +123,9 @@ func (s *stager) stages() (list []pace.Stage) {
 	}
 	names := s.allocations()
 	channels := s.Pattern.Kind == prune.Channel
+	if channels {
+		names = s.channelRules()
+	}
 	seen := func(c costs) float64 { return c.forward + c.gram }
 	if s.surveys() && s.Cache != "" {
 		each("calibration statistics", "survey", 0, seen)
@@ -137,7 +140,7 @@ func (s *stager) stages() (list []pace.Stage) {
 	}
 	curves := false
 	for _, n := range names {
-		curves = curves || find(n).curves && !channels
+		curves = curves || find(n) != nil && find(n).curves
 	}
 	if s.surveys() && (curves || !s.permutes()) {
 		each("survey", "survey", 0, func(c costs) float64 {
@@ -163,8 +166,8 @@ func (s *stager) stages() (list []pace.Stage) {
 		})
 	}
 	for _, n := range names {
-		if channels {
-			break
+		if channels && len(names) > 1 && n == Normalised {
+			each("survey", "survey", 0, seen)
 		}
 		if n == Joint {
 			if len(names) == 1 {

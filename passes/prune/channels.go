@@ -34,19 +34,90 @@ type removal struct {
 // keeps all of them until Shrink; constants may change in between, and products get a
 // bias. Saliency is that of Select.
 func (p *Plan) SelectChannels(a Allocation, saliency func(i int) []float32) error {
-	o := p.Options
-	o.Allocate = a
 	for i, c := range p.cands {
 		if saliency != nil && c.why == "" {
 			c.saliency = saliency(i)
 		}
 	}
 	f := follow(p.graph, p.cands)
-	s, err := f.shrink(p.cands, &o)
+	groups, err := f.open(p.cands)
 	if err != nil {
 		return err
 	}
+	p.drop(f, groups, a)
+	return nil
+}
+
+// drop decides which bundles go.
+func (p *Plan) drop(f *flow, groups []*group, a Allocation) {
+	o := p.Options
+	o.Allocate = a
+	s := newShrinking(f, p.cands)
+	for _, g := range groups {
+		g.sort(s)
+	}
+	s.owned(groups)
+	s.rest(groups, &o)
 	p.removal = &removal{f, s.bounded}
+}
+
+// Read is where a bundle of channels ends: columns of the matrix of a layer of the plan.
+type Read struct {
+	Layer   int
+	Columns []int // ascending
+}
+
+// Bundles lists, under Channel, the bundles of channels that may go, those of layers that are tied to
+// each other together, and of each what reads it, by layer. A bundle may be read by nothing.
+func (p *Plan) Bundles() ([][][]Read, error) {
+	f := follow(p.graph, p.cands)
+	groups, err := f.open(p.cands)
+	if err != nil {
+		return nil, err
+	}
+	reads := map[int32][]Read{}
+	for i, c := range p.cands {
+		if len(c.cols) == 0 {
+			continue
+		}
+		_, k := c.View.Dims(c.Value.Const.Shape())
+		each := k / len(c.cols)
+		for at, l := range c.cols {
+			r := f.root(l)
+			if n := len(reads[r]); n == 0 || reads[r][n-1].Layer != i {
+				reads[r] = append(reads[r], Read{Layer: i})
+			}
+			last := &reads[r][len(reads[r])-1]
+			for t := range each {
+				last.Columns = append(last.Columns, at*each+t)
+			}
+		}
+	}
+	out := make([][][]Read, len(groups))
+	for i, g := range groups {
+		for _, u := range g.bundles {
+			out[i] = append(out[i], reads[u.root])
+		}
+	}
+	return out, nil
+}
+
+// SelectBundles is SelectChannels by what the model loses without each of the bundles that
+// Bundles lists, provided that those of its group that lose less are gone. Over all layers those go first
+// that lose the least for each weight that goes with them.
+func (p *Plan) SelectBundles(a Allocation, losses [][]float64) error {
+	f := follow(p.graph, p.cands)
+	groups, err := f.open(p.cands)
+	if err != nil {
+		return err
+	}
+	for i, g := range groups {
+		g.losses = true
+		for j, u := range g.bundles {
+			u.score = losses[i][j]
+		}
+	}
+	p.drop(f, groups, a)
 	return nil
 }
 
@@ -105,8 +176,8 @@ func (f *flow) free(labels []int32) bool {
 	return slices.ContainsFunc(labels, func(l int32) bool { return f.stays[f.root(l)] == "" })
 }
 
-// shrink decides which channels go. Candidates that cannot lose any are told why.
-func (f *flow) shrink(cands []*candidate, o *GraphOptions) (*shrinking, error) {
+// open lists the groups of channels that may go. Candidates that cannot lose any are told why.
+func (f *flow) open(cands []*candidate) ([]*group, error) {
 	var why []string
 	for _, c := range cands {
 		switch {
@@ -129,18 +200,29 @@ func (f *flow) shrink(cands []*candidate, o *GraphOptions) (*shrinking, error) {
 		}
 		return nil, option.Errorf("%v channel: no channel of a prunable weight can be removed, want another pattern (%s)", option.Pattern, few(why))
 	}
-	s := newShrinking(f, cands)
-	s.owned(groups)
-	s.rest(groups, o)
-	return s, nil
+	return groups, nil
 }
 
-// group is the bundles of layers that are tied to each other, those that may go, the
-// lowest score first.
+// group is the bundles of layers that are tied to each other, those that may go.
 type group struct {
 	bundles []*bundle
 	target  *float64 // the fraction that goes, where a layer of it has its own
 	layer   string   // that layer
+	losses  bool     // scores are losses
+}
+
+// sort puts the bundles in the order in which they go. Losses become those for each weight.
+func (g *group) sort(s *shrinking) {
+	slices.SortStableFunc(g.bundles, func(a, b *bundle) int { return cmp.Compare(a.score, b.score) })
+	if !g.losses {
+		return
+	}
+	least := 0.0
+	for _, u := range g.bundles {
+		n, _ := s.costs(u)
+		least = max(least, u.score/float64(max(1, n)))
+		u.score = least
+	}
 }
 
 // groups scores the bundles that may go, in the order of the layers.
@@ -206,9 +288,6 @@ func (f *flow) groups(cands []*candidate) ([]*group, error) {
 				g.bundles = append(g.bundles, &bundle{root: r, score: math.Sqrt(sums[r].squares / float64(sums[r].rows))})
 			}
 		}
-	}
-	for _, g := range out {
-		slices.SortStableFunc(g.bundles, func(a, b *bundle) int { return cmp.Compare(a.score, b.score) })
 	}
 	return out, nil
 }

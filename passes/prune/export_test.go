@@ -11,9 +11,12 @@ func SilenceChannels(g *ir.Graph, o GraphOptions) (int, error) {
 		return 0, err
 	}
 	f := follow(g, cands)
-	if _, err := f.shrink(cands, &o); err != nil {
+	groups, err := f.open(cands)
+	if err != nil {
 		return 0, err
 	}
+	p := &Plan{Options: o, graph: g, cands: cands}
+	p.drop(f, groups, o.Allocate)
 	count := 0
 	for _, gone := range f.gone {
 		if gone {
