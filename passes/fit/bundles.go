@@ -57,7 +57,7 @@ func (f *fitter) bundleLosses(groups [][][]prune.Read, effects bool) ([][]float6
 	}
 	defer done()
 	for k, r := range readers {
-		f.report("survey", k, len(readers))
+		f.report(bundling, k, len(readers))
 		g, err := gram(r.WeightUse)
 		if errors.Is(err, ir.ErrUnsupported) {
 			g, err = made(r.cols), nil
@@ -94,12 +94,20 @@ func (f *fitter) bundleLosses(groups [][][]prune.Read, effects bool) ([][]float6
 			}
 		}
 	}
-	f.report("survey", len(readers), len(readers))
+	f.report(bundling, len(readers), len(readers))
 	if effects {
 		if err := f.effects(); err != nil {
 			return nil, err
 		}
 	}
+	return summed(readers, each, groups, effects), nil
+}
+
+// bundling is the stage in which the losses of channels are seen.
+const bundling = "losses of channels"
+
+// summed adds up the losses of bundles over their readers, by their effects or as they are.
+func summed(readers []*reader, each [][][]float64, groups [][][]prune.Read, effects bool) [][]float64 {
 	out := make([][]float64, len(groups))
 	for g := range groups {
 		out[g] = make([]float64, len(groups[g]))
@@ -113,7 +121,7 @@ func (f *fitter) bundleLosses(groups [][][]prune.Read, effects bool) ([][]float6
 			}
 		}
 	}
-	return out, nil
+	return out
 }
 
 // readers lists what reads the bundles, in the order of the plan.

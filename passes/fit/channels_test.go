@@ -240,8 +240,8 @@ func TestReadersMakeUpForChannels(t *testing.T) {
 	removed, _ := of(func(o *Options) { o.Method, o.Uncorrected = Wanda, true })
 	corrected, _ := of(func(o *Options) { o.Method = Wanda })
 	solved, _ := of(func(o *Options) { o.Uncorrected = true })
-	obs, r := of(func(o *Options) {})
-	rebuilt, b := of(func(o *Options) { o.Reconstruct = recon.Recipe{} })
+	obs, r := of(func(o *Options) { o.Aim = Weights })
+	rebuilt, b := of(func(o *Options) { o.Aim, o.Reconstruct = Weights, recon.Recipe{} })
 	t.Logf("removed %.4g, corrected %.4g, solved for %.4g, both %.4g, reconstructed %.4g", removed, corrected, solved, obs, rebuilt)
 	if !(rebuilt < obs && max(obs, solved, corrected) < removed) {
 		t.Error("want reconstruction to be nearer the dense model than obs, and all nearer than removal")

@@ -112,6 +112,14 @@ func (s *stager) measure(p *prune.Plan) {
 	s.exact = sum*float64(len(s.allocations())) <= trialWork
 }
 
+// survey names the stage that sees the inputs of layers before anything is pruned, and reports whether there is one.
+func (s *stager) survey(names []prune.Allocation, curves bool) (stage string, does bool) {
+	if s.Pattern.Kind == prune.Channel && s.solves() && (names[0] == Curves || names[0] == prune.PerLayer) {
+		return bundling, true
+	}
+	return "survey", s.surveys() && (curves || !s.permutes())
+}
+
 // stages lists them.
 func (s *stager) stages() (list []pace.Stage) {
 	each := func(name, kind string, rest float64, of func(c costs) float64) {
@@ -142,8 +150,8 @@ func (s *stager) stages() (list []pace.Stage) {
 	for _, n := range names {
 		curves = curves || find(n) != nil && find(n).curves
 	}
-	if s.surveys() && (curves || !s.permutes()) {
-		each("survey", "survey", 0, func(c costs) float64 {
+	if stage, does := s.survey(names, curves); does {
+		each(stage, "survey", 0, func(c costs) float64 {
 			if curves {
 				return seen(c) + c.curve
 			}

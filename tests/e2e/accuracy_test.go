@@ -84,8 +84,8 @@ func TestCellsOfIntegersAreComparedWithFloatingPoint(t *testing.T) {
 	m := pruned("resnet56-cifar10")
 	for cell, want := range map[string]string{
 		"int8":    "--quantize int8 --calib",
-		"50+int8": "--pattern uniform --sparsity 0.50 --keep ends --prune obs --quantize int8 --calib",
-		"50":      "--pattern uniform --sparsity 0.50 --keep ends --prune obs --calib",
+		"50+int8": "--pattern uniform --sparsity 0.50 --keep ends --prune obs --aim weights --permute none --quantize int8 --calib",
+		"50":      "--pattern uniform --sparsity 0.50 --keep ends --prune obs --aim weights --permute none --calib",
 	} {
 		if got := m.flags(cell, false, Tabled); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s, want %s ...", cell, got, want)
