@@ -48,7 +48,7 @@ func (s *sizing) make(ctx context.Context, pick []int, divergence float64, draft
 			o.Calibration = Calibration{}
 		}
 	} else {
-		o.Prune.Pattern, o.Prune.Sparsity, o.Prune.Allocate = Pattern{}, 0, PerLayer
+		o.Prune.Pattern, o.Prune.Sparsity, o.Prune.Allocate, o.Prune.unjudged = Pattern{}, 0, PerLayer, true
 		o.Prune.Layers = s.layers(pick)
 	}
 	m, err := Compile(ctx, o)

@@ -96,6 +96,8 @@ type PruneOptions struct {
 	// what the dense model computes on the samples. An empty recipe is what suits the model.
 	Reconstruct Recipe
 	Masks       bool // keep where pruned weights are not zero, for Masks of the result
+
+	unjudged bool // whoever compiles measures what is lost
 }
 
 // QuantizeOptions say which numbers products have: those of the model, unless there is a type.
@@ -511,7 +513,7 @@ func (o *CompileOptions) open(g *ir.Graph, info *onnx.Info) (map[string]Sizes, e
 func (o *PruneOptions) pass() (fit.Options, error) {
 	f := fit.Options{
 		GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: o.Pattern, Sparsity: o.Sparsity}, KeepNone: o.KeepNone, KeepEnds: o.KeepEnds},
-		Method:       o.Method, Refine: o.Refine, Allocate: o.Allocate, Permute: o.Permute, Aim: o.Aim, Uncorrected: o.Uncorrected, Reconstruct: o.Reconstruct,
+		Method:       o.Method, Refine: o.Refine, Allocate: o.Allocate, Permute: o.Permute, Aim: o.Aim, Unjudged: o.unjudged, Uncorrected: o.Uncorrected, Reconstruct: o.Reconstruct,
 	}
 	if err := prune.CheckSparsity(o.Pattern, o.Sparsity); err != nil {
 		return f, err

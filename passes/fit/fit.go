@@ -33,6 +33,7 @@ type Options struct {
 	Uncorrected        bool                     // keeps the outputs' means and variances as pruning leaves them
 	Observer           *calib.Observer          // nil sees nothing, which leaves Magnitude
 	Reconstruct        recon.Recipe             // by gradients, afterwards, unless it is nil
+	Unjudged           bool                     // leaves Result.Distances out, which take some runs of both models
 	Budget             int                      // bytes for values of samples; 0 is calib's own
 	Cache              string                   // a file for what allocations see of the dense model; empty for none
 	Samples            string                   // identifies the observer's samples in that file
@@ -238,7 +239,7 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 	out := &Result{Method: string(o.Method)}
 	f := &fitter{ctx: ctx, Options: o, graph: g, plan: p, exact: exactWork}
 	var dense *ir.Graph
-	if o.Asks() && o.Observer != nil {
+	if o.Asks() && o.Observer != nil && !o.Unjudged {
 		dense = g.Clone()
 	}
 	switch {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -56,6 +57,20 @@ func TestPromisesAreJudgedByWhatIsMeasured(t *testing.T) {
 	p.Bound = math.NaN()
 	if p.judge("--max-drop 1", 0); p.Verdict == Kept {
 		t.Error("a bound that is no number is within a budget")
+	}
+}
+
+func TestDocumentHoldsThePromises(t *testing.T) {
+	r, err := ReadPromises("results/budgets.json")
+	if err != nil || len(r.Promises) == 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	b, err := os.ReadFile("../../docs/results/budgets.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(b), "<!-- "+PromiseMark+" -->\n"+r.Markdown()+"<!-- /"+PromiseMark+" -->") {
+		t.Error("docs/results/budgets.md differs from results/budgets.json; go run ./tests/e2e/budgets -run '^$' -save tests/e2e/results/budgets.json -table docs/results/budgets.md writes it")
 	}
 }
 
