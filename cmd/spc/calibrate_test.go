@@ -115,7 +115,7 @@ func TestPruneOnSamples(t *testing.T) {
 		"--refine has no use without --sparsity":                                                   {"compile", "model.onnx", "--refine", "swaps"},
 		`--aim "moon": want one of weights, dense`:                                                 with("compile", "model.onnx", "--aim", "moon"),
 		`--allocate "fair": want one of layer, global, norm`:                                       with("compile", "model.onnx", "--allocate", "fair"),
-		"layers have no error curves by channels":                                                  with("compile", "model.onnx", "--pattern", "channel", "--allocate", "curves"),
+		"layers have no error curves by channels":                                                  with("compile", "model.onnx", "--pattern", "channel", "--prune", "wanda", "--allocate", "curves"),
 		"--allocate curves: --pattern 2:4 sets the zeros of ea":                                    {"compile", "model.onnx", "--pattern", "2:4", "--calib", "photos", "--preprocess", "imagenet", "--allocate", "curves"},
 		"--allocate global: --pattern 2:4 sets the zeros of ea":                                    {"compile", "model.onnx", "--pattern", "2:4", "--allocate", "global"},
 	} {
