@@ -251,6 +251,7 @@ type sizing struct {
 	what  []string          // their names
 
 	report BudgetReport
+	other  bool // it looks for an alternative of another
 	builds int
 	build  float64 // the seconds that one is planned to take
 }
@@ -275,7 +276,7 @@ func (s *sizing) step(stage string, done, total int) {
 func (s *sizing) plain() CompileOptions {
 	o := s.o
 	o.Progress, o.Plan, o.Debug.DumpDir = nil, nil, ""
-	o.Prune = PruneOptions{Keep: s.o.Prune.Keep, KeepNone: s.o.Prune.KeepNone, KeepEnds: s.o.Prune.KeepEnds}
+	o.Prune = PruneOptions{Keep: s.o.Prune.Keep, KeepNone: s.o.Prune.KeepNone, KeepEnds: s.o.Prune.KeepEnds, unjudged: true}
 	return o
 }
 
@@ -330,7 +331,7 @@ func (s *sizing) compileDense(ctx context.Context) (err error) {
 func (s *sizing) patterns() {
 	if len(s.b.Patterns) == 0 {
 		s.b.Patterns = []Pattern{{Kind: Uniform}, {Kind: UniformBlock, R: 4, C: 1}}
-		if s.o.Quantize.Type == tensor.I8 || slices.ContainsFunc(s.dense.report.Layers, func(l Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() }) {
+		if s.o.Quantize.Type == tensor.I8 || s.integers() {
 			s.b.Patterns = []Pattern{{Kind: UniformBlock, R: 1, C: 4}}
 		}
 	}
@@ -343,6 +344,11 @@ func (s *sizing) patterns() {
 			l.Pattern = &s.b.Patterns[0]
 		}
 	}
+}
+
+// integers reports whether the model comes with weights of 8-bit integers.
+func (s *sizing) integers() bool {
+	return slices.ContainsFunc(s.dense.report.Layers, func(l Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() })
 }
 
 // choices are those of each layer.

@@ -179,18 +179,21 @@ func (s *sizing) evaluate(ctx context.Context, m *Model) (scores []float64, err 
 		return s.b.Evaluate(ctx, m)
 	}
 	if m == s.dense {
-		n := 0
+		n, none := 0, "comes in fewer than 4 inputs, of which none can be held out: give more samples, or"
 		for _, err := range s.heldOut(ctx) {
 			if err != nil {
 				return nil, err
 			}
 			n++
 		}
+		if !calib.NewDivergence(s.dense.graph).Counts() {
+			n, none = 0, "shows nothing of outputs that are no floats: give"
+		}
 		if n == 0 && s.b.MaxDrop == nil && s.b.Front == 0 {
 			return nil, nil // so that no drop is told
 		}
 		if n == 0 {
-			return nil, option.Errorf("%v comes in fewer than 4 inputs, of which none can be held out: give more samples, or %v", option.Calibration, option.Evaluate)
+			return nil, option.Errorf("%v %s %v", option.Calibration, none, option.Evaluate)
 		}
 		return make([]float64, n), nil
 	}
@@ -581,7 +584,7 @@ func (s *sizing) unmet(ctx context.Context, front []combination, why string) (*M
 		}
 		return sum
 	}
-	list := slices.Clone(s.report.Tried)
+	list := slices.DeleteFunc(slices.Clone(s.report.Tried), func(p BudgetPoint) bool { return len(p.Unmet) == 0 }) // drafts of what was measured then
 	slices.SortStableFunc(list, func(p, q BudgetPoint) int {
 		switch a, b := excess(&p), excess(&q); {
 		case a < b:
@@ -608,20 +611,20 @@ func (s *sizing) unmet(ctx context.Context, front []combination, why string) (*M
 
 // quantised measures the model without zeros in 8-bit integers, which may do what zeros cannot; nil where products have a type already, or cannot have that.
 func (s *sizing) quantised(ctx context.Context) (*BudgetPoint, error) {
-	if s.o.Quantize.Type != 0 {
+	if s.o.Quantize.Type != 0 || s.integers() || s.other {
 		return nil, nil
 	}
 	s.step("8-bit integers", 0, 1)
 	o := s.plain()
-	o.Quantize.Type, o.Prune.Layers = tensor.I8, s.o.Prune.Layers
+	o.Quantize.Type = tensor.I8
 	model, err := Compile(ctx, o)
 	if err != nil {
 		return nil, ctx.Err()
 	}
 	m := &made{model: model, pick: make([]int, len(s.items))}
 	defer m.close()
-	if err := s.gauge(ctx, m); err != nil {
-		return nil, err
+	if err := s.gauge(ctx, m); err != nil { // what is not known of it is no error of the budget
+		return nil, ctx.Err()
 	}
 	return &m.point, nil
 }
@@ -633,6 +636,7 @@ func (s *sizing) alternative(ctx context.Context, front []combination) (*Model, 
 		return nil, nil
 	}
 	other := *s
+	other.other = true
 	other.b.Budget, other.report.Tried = Budget{MaxDrop: s.b.MaxDrop}, nil
 	m, err := other.fastest(ctx, front)
 	s.builds = other.builds

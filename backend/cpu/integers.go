@@ -138,7 +138,7 @@ func bindConvInteger(p *program, n *ir.Node) (*bound, error) {
 // newIntegerConv is that of a geometry with at most two spatial axes; nil where it is too large.
 func newIntegerConv(g *convGeometry, kernel backend.IntegerKernel, ep *integerEpilogue, zero int) *bound {
 	c := &integerConv{kernel: kernel, ep: ep, m: g.rows, k4: ep.groups(kernel), group: 1, zero: zero, size: g.channels * g.inPlane, plane: g.inPlane}
-	if g.disjoint() {
+	if g.disjoint() && g.outPlane <= ikernel.Columns && g.taps > 4 { // of few taps planes are as near
 		c.within, c.firsts = g.windows()
 		g = g.matrixOf()
 	}

@@ -55,6 +55,7 @@ func product8(r *rand.Rand) (*ir.Graph, []*tensor.Tensor, error) {
 			}
 		case 2: // windows that share no pixel
 			for i := range rank {
+				kernel[2+i] = pick(3, 3, 5)
 				conv.Strides[i] = max(2, (kernel[2+i]-1)*conv.Dilations[i]+1+r.IntN(2))
 			}
 			clear(conv.Pads)

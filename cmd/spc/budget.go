@@ -308,7 +308,7 @@ func printBudget(w io.Writer, r *spc.Report) bool {
 		fmt.Fprintf(w, "; %.2f points lost on %s, at most %.2f with a confidence of 90%%", d.Points, plural(d.N, "sample"), d.Bound)
 	}
 	fmt.Fprintf(w, "; %s built\n", plural(len(b.Tried), "program"))
-	if p.Drop != nil && p.Sparsity == 0 {
+	if b.MaxDrop != nil && p.Drop != nil && p.Sparsity == 0 {
 		fmt.Fprintf(w, "          dense: of no sparse program do %s show that it loses so little\n", plural(p.Drop.N, "sample"))
 	}
 	return true

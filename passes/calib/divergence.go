@@ -27,6 +27,7 @@ type outputError struct {
 	kl, rows, others     float64 // others are rows whose largest score is that of another class
 	squared, sum, square float64
 	count                float64
+	lengths              bool // it had another length once
 }
 
 // NewDivergence returns the measure for the outputs of g.
@@ -81,7 +82,7 @@ func (d *Divergence) Add(want, got []*tensor.Tensor) error {
 			}
 		}
 		if len(w) != len(g) {
-			o.squared, o.kl = math.Inf(1), math.Inf(1)
+			o.squared, o.kl, o.lengths = math.Inf(1), math.Inf(1), true
 			continue
 		}
 		if !o.classes || len(w) == 0 {
@@ -202,12 +203,13 @@ type Distance struct {
 	Broken     bool    `json:"broken,omitempty"`  // something is not finite
 }
 
-// Distances lists how far each of the outputs that count is.
+// Distances lists how far each of the outputs that count is, but for those that had another length once, as what is found in an image may:
+// of these no elements are the same.
 func (d *Divergence) Distances() []Distance {
 	var out []Distance
 	for i := range d.outputs {
 		o := &d.outputs[i]
-		if !o.float || o.rows+o.count == 0 {
+		if !o.float || o.rows+o.count == 0 || o.lengths {
 			continue
 		}
 		r := Distance{Output: o.name, Divergence: o.value(), Classes: o.rows > 0}

@@ -204,6 +204,16 @@ func (f *fitter) openReader(r *reader, g *calib.Gram, trial bool) error {
 		return err
 	}
 	r.trial, r.loss = res.W, res.Loss/r.energy
+	if f.absorbs(r.layer) {
+		r.shift = make([]float32, r.rows)
+		for row := range r.rows {
+			sum := 0.0
+			for c := range r.cols {
+				sum += float64(r.weights[row*r.cols+c]-r.trial[row*r.cols+c]) * g.X[c]
+			}
+			r.shift[row] = float32(sum / float64(g.N))
+		}
+	}
 	return nil
 }
 

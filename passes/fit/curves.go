@@ -222,10 +222,21 @@ func (f *fitter) effects() error {
 		if on {
 			e.w = l.trial
 		}
+		if l.shift != nil {
+			e.bias = make([]float32, l.rows)
+			if b, _ := biasOf(l); b != nil {
+				copy(e.bias, b)
+			}
+			for r := range e.bias {
+				if on {
+					e.bias[r] += l.shift[r]
+				}
+			}
+		}
 		e.put(twins, l)
 	})
 	for k, l := range f.layers {
-		l.trial = nil
+		l.trial, l.shift = nil, nil
 		if err == nil && l.loss > 0 {
 			l.effect = d[k] / l.loss
 		}

@@ -239,7 +239,7 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 	out := &Result{Method: string(o.Method)}
 	f := &fitter{ctx: ctx, Options: o, graph: g, plan: p, exact: exactWork}
 	var dense *ir.Graph
-	if o.Asks() && o.Observer != nil && !o.Unjudged {
+	if o.Asks() && o.Observer != nil && !o.Unjudged && !o.sightless() {
 		dense = g.Clone()
 	}
 	switch {
@@ -255,7 +255,7 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 		return nil, err
 	}
 	if dense != nil {
-		if err := f.judge(dense, out); err != nil {
+		if err := f.judge(dense, out); err != nil && ctx.Err() != nil {
 			return nil, err
 		}
 	}
@@ -277,6 +277,7 @@ type fitter struct {
 	moved    *prune.Exchanges // what that did, nil where nothing moved
 
 	samples int     // that calibration sees
+	saw     bool    // permute saw the moments of what layers see
 	trying  bool    // allocations, of models that are not refined
 	best    *trial  // of those built so far to compare allocations
 	exact   float64 // layers for which the method takes more multiplications are left to SparseGPT
@@ -302,6 +303,7 @@ type layer struct {
 	sweep     []point   // relative errors of the layer by sparsity
 	loss      float64   // the relative error of trial
 	trial     []float32 // the weights at the sparsity asked for, pruned in the dense model
+	shift     []float32 // what the bias takes over then, nil where it stays
 	effect    float64   // divergence of the outputs for a relative error of 1
 
 	slope []float64 // [rows, cols], roots of the sums of recon.Squares
@@ -356,7 +358,7 @@ func (f *fitter) run(out *Result) error {
 	}
 	names := f.allocations()
 	curves := slices.ContainsFunc(names, func(n prune.Allocation) bool { return find(n).curves })
-	if f.surveys() && (curves || out.Permuted == nil) { // else permute saw what is needed
+	if f.surveys() && (curves || !f.saw) { // else permute saw what is needed
 		if err := f.survey("survey", curves); err != nil {
 			return err
 		}

@@ -7,7 +7,7 @@ import "spc/ir"
 const judgedRuns = 64
 
 // judge measures how far the outputs of the pruned graph are from those of the dense one,
-// which it was.
+// which it was. An error leaves that out of the result.
 func (f *fitter) judge(dense *ir.Graph, out *Result) error {
 	work := 0.0
 	for _, u := range dense.WeightUses() {

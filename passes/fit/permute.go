@@ -34,6 +34,7 @@ func (f *fitter) permute(out *Result) error {
 		if err := f.survey(saliencies, false); err != nil {
 			return err
 		}
+		f.saw = true
 	}
 	var weights []permute.Weight
 	for _, l := range f.layers {

@@ -88,6 +88,19 @@ func TestPermutedModelsAreTheSameFromAFile(t *testing.T) {
 	}
 }
 
+// What needs no samples to choose weights has orders, and allocations that see the model.
+func TestMagnitudesArePermutedBeforeWhatSeesMore(t *testing.T) {
+	for _, a := range []string{"normalised", "curves", "auto"} {
+		_, r := permuted(t, "uniform-block:4x1", func(o *Options) {
+			o.Method = Magnitude
+			o.Allocate, _ = ParseAllocation(a)
+		})
+		if r.Permuted == nil || len(r.Permuted.Groups) == 0 || r.Prunable.Sparsity() < 0.45 {
+			t.Errorf("%s: %+v, permuted %+v", a, r.Prunable, r.Permuted)
+		}
+	}
+}
+
 // Layers are put in order by patterns of their own; where the weights on both sides of some channels would gain, the larger ones decide.
 func TestPatternsOfSingleLayersArePermuted(t *testing.T) {
 	kept := func(targets ...string) map[string]float64 {

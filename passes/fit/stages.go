@@ -117,7 +117,7 @@ func (s *stager) survey(names []prune.Allocation, curves bool) (stage string, do
 	if s.Pattern.Kind == prune.Channel && s.solves() && (names[0] == Curves || names[0] == prune.PerLayer) {
 		return bundling, true
 	}
-	return "survey", s.surveys() && (curves || !s.permutes())
+	return "survey", s.surveys() && (curves || !s.permutes() || s.method().sees == seesNothing)
 }
 
 // stages lists them.
