@@ -270,6 +270,7 @@ type layer struct {
 
 	stays *prune.Mask // what is left, where that was decided before
 	gone  []bool      // rows that will be removed, nil where none
+	gated string      // how gates decided that, empty where none did
 
 	// Means over the calibration samples.
 	power     []float64 // x_k^2
@@ -364,7 +365,7 @@ func (f *fitter) run(out *Result) error {
 		}
 	}
 	f.best, f.exact = nil, exactWork
-	best, _, err := f.build("prune", sparsities, f.Observer)
+	best, err := f.final(sparsities)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ const (
 	Taylor    Method = "taylor"    // by the change of the model's loss to first order
 	OBS       Method = "obs"       // by the loss that remains after the others made up for it
 	ALPS      Method = "alps"      // by splitting weights that fit from weights that are sparse
+	Gates     Method = "gates"     // by probabilities that are learnt
 )
 
 // A method chooses which weights of a layer go.
@@ -76,6 +77,7 @@ var methods = []method{
 	}, nil, func(l *layer) []float32 { return l.taylor(l.weights) }},
 	{OBS, "those that the others can make up for", seesMoments, surgery(obs.Exact, exactWorks), exactWorks, powerful},
 	{ALPS, "those that weights can do without which are drawn to the pattern little by little", seesMoments, surgery(obs.ALPS, alpsWorks), alpsWorks, powerful},
+	{Gates, "those of the least probability to be of use, which gradients teach", seesMoments, surgery(obs.Exact, exactWorks), exactWorks, powerful},
 }
 
 // Methods lists the methods.

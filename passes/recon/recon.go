@@ -39,6 +39,10 @@ type Options struct {
 	Seed        uint64
 	Workers     int // 0 is 1
 	Budget      int // bytes for a block's inputs and targets; 0 is calib.DefaultBudget
+	// Gates, unless they are nil, say which elements of weights stay, which is learnt together with what these are. What has none is
+	// left alone.
+	Gates    []*Gates
+	GateStep float64 // of a logit, relative to the rate
 	// Gone, where it is set, tells which slices of a value of the pruned graph along an
 	// axis nothing depends on: what they are does not count. It is nil where all do.
 	Gone func(v *ir.Value) (axis int, gone []bool)
@@ -116,7 +120,7 @@ func Run(ctx context.Context, o *calib.Observer, g, dense *ir.Graph, opt Options
 		}
 		out.Before = r.distance
 		for i, b := range blocks(g, r.Window) {
-			rep, err := r.block(ctx, b, blockStage(i))
+			rep, err := r.block(ctx, b, r.blockStage(i))
 			if err != nil {
 				return nil, err
 			}
@@ -223,7 +227,10 @@ func (r *runner) block(ctx context.Context, b block, stage string) (Block, error
 		}
 		return rep, err
 	}
-	params := parameters(nodes, r.fixed)
+	params, err := r.gateParams(parameters(nodes, r.fixed))
+	if err != nil {
+		return rep, err
+	}
 	if len(params) == 0 || len(b.out) == 0 {
 		rep.Note = "nothing to train"
 		return rep, nil
@@ -253,15 +260,28 @@ func (r *runner) block(ctx context.Context, b block, stage string) (Block, error
 	}
 	t := &trainer{piece: p, losses: losses, samples: samples}
 	rep, err = r.fit(ctx, rep, t, course{epochs: r.Epochs, rate: r.Rate}, stage, skip)
-	if err != nil || rep.Share == 0 || r.goal == nil {
+	if err != nil || rep.Share == 0 {
 		return rep, err
 	}
-	rep.Share, err = r.search(ctx, p)
+	if r.goal != nil {
+		rep.Share, err = r.search(ctx, p)
+	}
+	if rep.Share > 0 {
+		settle(p.params)
+	}
 	return rep, err
 }
 
 // shares are those of the way from old parameters to new ones that are tried.
 var shares = []float64{1, 0.75, 0.5, 0.25}
+
+// shares are those of shares that are tried: between two masks lies none.
+func (o *Options) shares() []float64 {
+	if o.Gates != nil {
+		return shares[:1]
+	}
+	return shares
+}
 
 // search goes from the old parameters of a piece to the new ones as far as brings the
 // outputs of the whole model, whose other blocks are as they are, nearest to those of the
@@ -270,7 +290,7 @@ var shares = []float64{1, 0.75, 0.5, 0.25}
 // section 3).
 func (r *runner) search(ctx context.Context, p *piece) (float64, error) {
 	best := 0.0
-	for _, a := range shares {
+	for _, a := range r.shares() {
 		r.set(p, a)
 		d, err := r.goal.Divergence(ctx, r.front)
 		if err != nil {
@@ -458,7 +478,11 @@ func (r *runner) whole(ctx context.Context, gains bool) (Block, error) {
 		}
 		return rep, err
 	}
-	losses, params := r.modelLosses(), parameters(nodes, r.fixed)
+	losses := r.modelLosses()
+	params, err := r.gateParams(parameters(nodes, r.fixed))
+	if err != nil {
+		return rep, err
+	}
 	if len(params) == 0 || !slices.ContainsFunc(losses, func(l loss) bool { return !l.aside }) {
 		rep.Note = "nothing to train, or no output of f32 to train towards"
 		return rep, nil
@@ -475,7 +499,7 @@ func (r *runner) whole(ctx context.Context, gains bool) (Block, error) {
 		rep.Note = "it reads no input"
 		return rep, nil
 	}
-	c, stage := course{epochs: r.WholeEpochs, rate: r.WholeRate}, modelStage
+	c, stage := course{epochs: r.WholeEpochs, rate: r.WholeRate}, r.modelStage()
 	if gains {
 		c, stage = course{epochs: r.GainEpochs, rate: r.GainRate}, gainsStage
 		for _, q := range params {
@@ -495,7 +519,11 @@ func (r *runner) whole(ctx context.Context, gains bool) (Block, error) {
 	if err := r.scale(ctx, t); err != nil {
 		return skip(err)
 	}
-	return r.fit(ctx, rep, t, c, stage, skip)
+	rep, err = r.fit(ctx, rep, t, c, stage, skip)
+	if rep.Share > 0 {
+		settle(p.params)
+	}
+	return rep, err
 }
 
 // modelLosses are those of the model's outputs, and of its blocks where those count.

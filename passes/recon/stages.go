@@ -7,8 +7,8 @@ import (
 	"spc/ir"
 )
 
-// backward is how much longer a step of training takes than to evaluate what is trained.
-const backward = 9
+// Backward is how much longer a step of training takes than to evaluate what is trained.
+const Backward = 9
 
 // Stages plans the stages of Run on so many samples. forward is the seconds in which a weight's product is evaluated on one of them.
 func Stages(g *ir.Graph, o Options, samples int, forward func(u ir.WeightUse) float64) []pace.Stage {
@@ -22,7 +22,7 @@ func Stages(g *ir.Graph, o Options, samples int, forward func(u ir.WeightUse) fl
 	var list []pace.Stage
 	if o.Epochs > 0 {
 		// What was trained is tried in the whole model on the samples held out.
-		search := float64(len(shares)) * whole * float64(samples) / heldOut
+		search := float64(len(o.shares())) * whole * float64(samples) / heldOut
 		for i, b := range blocks(g, max(1, o.Window)) {
 			seconds := 0.0
 			for _, n := range g.Nodes[b.lo:b.hi] {
@@ -30,25 +30,31 @@ func Stages(g *ir.Graph, o Options, samples int, forward func(u ir.WeightUse) fl
 			}
 			if seconds > 0 {
 				list = append(list, pace.Stage{
-					Name: blockStage(i), Kind: "blocks", Steps: []float64{backward * seconds * float64(samples*o.Epochs)}, Rest: search,
+					Name: o.blockStage(i), Kind: "blocks", Steps: []float64{Backward * seconds * float64(samples*o.Epochs)}, Rest: search,
 				})
 			}
 		}
 	}
 	all := func(name string, epochs int) {
 		if epochs > 0 {
-			list = append(list, pace.Stage{Name: name, Kind: "model", Steps: []float64{(backward + 1) * whole * float64(samples*epochs)}})
+			list = append(list, pace.Stage{Name: name, Kind: "model", Steps: []float64{(Backward + 1) * whole * float64(samples*epochs)}})
 		}
 	}
 	all(gainsStage, o.GainEpochs)
-	all(modelStage, o.WholeEpochs)
+	all(o.modelStage(), o.WholeEpochs)
 	return list
 }
 
 // The names of stages.
-const (
-	gainsStage = "reconstruct the sizes of rows"
-	modelStage = "reconstruct the model"
-)
+const gainsStage = "reconstruct the sizes of rows"
 
-func blockStage(i int) string { return fmt.Sprintf("reconstruct block %d", i+1) }
+func (o *Options) modelStage() string { return o.doing() + " the model" }
+
+func (o *Options) blockStage(i int) string { return fmt.Sprintf("%s block %d", o.doing(), i+1) }
+
+func (o *Options) doing() string {
+	if o.Gates != nil {
+		return "gates of"
+	}
+	return "reconstruct"
+}

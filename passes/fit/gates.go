@@ -1,0 +1,305 @@
+package fit
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/obs"
+	"spc/passes/prune"
+	"spc/passes/recon"
+)
+
+// How gates are trained. gateWork bounds the multiplications of it: there are fewer epochs then, and samples where one is too many.
+const (
+	gateEpochs = 10
+	gateRate   = 0.005
+	gateStep   = 10
+	gateWork   = 20e12
+)
+
+// final builds the model with the sparsities of its layers that were chosen. Gates start from
+// the masks of exact OBS; the weights on those that they end with are the solution of the least
+// squares of each layer, as OBS leaves them.
+func (f *fitter) final(sparsities []float64) (*trial, error) {
+	f.trying = f.Method == Gates // where gates start nothing is refined
+	t, _, err := f.build("prune", sparsities, f.Observer)
+	f.trying = false
+	if err != nil || f.Method != Gates {
+		return t, err
+	}
+	if err := f.learn(t); err != nil {
+		return nil, err
+	}
+	learnt, _, err := f.build("solve", sparsities, f.Observer)
+	if err != nil {
+		return nil, err
+	}
+	for k, e := range learnt.edits {
+		from := t.edits[k]
+		e.Name, e.Tally, e.Note, e.unseen = from.Name, from.Tally, from.Note, from.unseen
+		e.Kept, e.Allocated, e.Bounded = from.Kept, from.Allocated, from.Bounded
+	}
+	return learnt, nil
+}
+
+// learn trains gates, block by block or, in transformers, all at once, on the dense model's
+// values, in a copy of a model as it was built, and leaves in each layer what stays.
+func (f *fitter) learn(t *trial) error {
+	pruned, weights := f.copyOf(t)
+	o, seen, err := f.gateOptions()
+	if err != nil {
+		return err
+	}
+	learnt := make([]*gated, len(f.layers))
+	for k, l := range f.layers {
+		e, v := t.edits[k], weights[k]
+		l.stays, l.gated = e.Mask, e.how
+		switch {
+		case e.unseen != "":
+		case v == nil:
+			l.gated = note(e.how, "no gates: a node of a subgraph")
+		case v.Type.DType != tensor.F32:
+			l.gated = note(e.how, fmt.Sprintf("no gates: weights are %s", v.Type.DType))
+		case slices.Contains(weights[:k], v):
+			l.gated = note(e.how, "no gates: another layer has this weight")
+		case e.Mask.Count() < len(l.weights):
+			learnt[k] = f.gate(l, e, v, t.sparsities[k])
+			o.Gates = append(o.Gates, learnt[k].Gates)
+		}
+	}
+	r, err := recon.Run(f.ctx, f.sees(seen), pruned, f.graph, o)
+	if err != nil {
+		return err
+	}
+	for k, g := range learnt {
+		if g != nil {
+			l := f.layers[k]
+			l.gated = note(t.edits[k].how, g.settle(f.gateNote(r, l)))
+		}
+	}
+	return nil
+}
+
+// copyOf is a copy of the graph with a model's weights and biases, and the values of its weights, nil where they are in a subgraph.
+func (f *fitter) copyOf(t *trial) (*ir.Graph, []*ir.Value) {
+	g := f.graph.Clone()
+	at := map[*ir.Node]*ir.Node{}
+	for i, n := range f.graph.Nodes {
+		at[n] = g.Nodes[i]
+	}
+	weights := make([]*ir.Value, len(f.layers))
+	for k, l := range f.layers {
+		n, e := at[l.Node], t.edits[k]
+		if n == nil {
+			continue
+		}
+		v := n.Input(l.Input)
+		v.SetConst(l.View.Tensor(tensor.From(e.w, l.rows, l.cols), v.Const.Shape()).To(v.Type.DType))
+		if e.bias != nil {
+			setBias(n, e.bias)
+		}
+		weights[k] = v
+	}
+	return g, weights
+}
+
+// gateOptions are those of the training of gates, and the runs that it sees.
+func (f *fitter) gateOptions() (o recon.Options, seen func(i int) bool, err error) {
+	if o, err = gatesOf(f.graph); err != nil {
+		return o, nil, err
+	}
+	var runs int
+	epochs := max(1, o.Epochs+o.WholeEpochs)
+	if epochs, runs = gateCourse(f.runWork(), f.samples, epochs); o.Epochs > 0 {
+		o.Epochs = epochs
+	} else {
+		o.WholeEpochs = epochs
+	}
+	o.Workers, o.Budget, o.Progress, o.Fixed = f.Workers, f.Budget, f.Progress, f.plan.Kept()
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	return o, func(i int) bool {
+		_, ok := f.spread(i, runs)
+		return ok
+	}, nil
+}
+
+// gatesOf are the options that suit a graph, for any number of samples.
+func gatesOf(g *ir.Graph) (recon.Options, error) {
+	o, err := recon.Recipe(nil).Of(g)
+	o.Gates, o.GateStep, o.Rate, o.WholeRate, o.GainEpochs = []*recon.Gates{}, gateStep, gateRate, gateRate, 0
+	o.Epochs, o.WholeEpochs = min(o.Epochs, gateEpochs), min(o.WholeEpochs, gateEpochs)
+	return o, err
+}
+
+// gateCourse is how many epochs over how many of the runs gates are trained, a run being so many multiplications.
+func gateCourse(work float64, samples, epochs int) (e, runs int) {
+	fit := gateWork / (recon.Backward * max(1, work)) // runs in all
+	if e = min(epochs, int(fit/float64(samples))); e > 0 {
+		return e, samples
+	}
+	return 1, max(1, min(samples, int(fit)))
+}
+
+// gateNote says why a layer's gates could not be trained, empty where they could.
+func (f *fitter) gateNote(r *recon.Report, l *layer) string {
+	place := func(name string) int {
+		return slices.IndexFunc(f.graph.Nodes, func(n *ir.Node) bool { return n.Name == name })
+	}
+	at := slices.Index(f.graph.Nodes, l.Node)
+	for _, b := range r.Blocks {
+		if b.Note != "" && place(b.First) <= at && at <= place(b.Last) {
+			return b.Note
+		}
+	}
+	return ""
+}
+
+// gated is a layer with gates.
+type gated struct {
+	*recon.Gates
+	l     *layer
+	unit  []int32 // by weight [rows, cols], Gates.Unit
+	start []bool  // the gates that were open
+}
+
+// gate gives each unit of a layer's pattern a gate: that of a weight, or of a block. v is the layer's weight in the copy.
+func (f *fitter) gate(l *layer, e *edit, v *ir.Value, sparsity float64) *gated {
+	r, c := l.pattern.Unit()
+	wide := (l.cols + c - 1) / c
+	n := wide * ((l.rows + r - 1) / r)
+	g := &gated{l: l, unit: make([]int32, len(l.weights)), start: make([]bool, n), Gates: &recon.Gates{Weight: v, Group: make([]int32, n)}}
+	values := slices.Clone(l.weights) // of what is gone; OBS's of what stays
+	for i, w := range l.weights {
+		row, col := i/l.cols, i%l.cols
+		g.unit[i] = int32(row/r*wide + col/c)
+		if e.Mask.Keeps(row, col) {
+			g.start[g.unit[i]] = true
+			values[i] = e.w[i]
+		}
+		if w == 0 {
+			g.unit[i] = -1
+		}
+	}
+	if inner, ok := l.pattern.Within(); ok {
+		g.within(inner, e.Mask, f.rank(l))
+	}
+	for u := range g.Group {
+		switch row, col := u/wide, u%wide; l.pattern.Kind {
+		case prune.Uniform, prune.UniformBlock:
+			g.Group[u] = int32(row)
+		case prune.NM:
+			m := l.pattern.M
+			g.Group[u] = int32(row*((l.cols+m-1)/m) + col/m)
+		}
+	}
+	shape := v.Const.Shape()
+	g.Open = slices.Clone(g.start)
+	g.Value = l.View.Tensor(tensor.From(values, l.rows, l.cols), shape).F32s()
+	g.Unit = tensor.Data[int32](l.View.Tensor(tensor.From(g.unit, l.rows, l.cols), shape))
+	g.Harden = func(p []float32) ([]bool, error) { return g.harden(p, sparsity, f.Workers) }
+	return g
+}
+
+// within leaves without a gate what N:M in a block would not keep: weights of blocks that stay
+// are kept as the mask has them, of others by the saliency, nil for |w|.
+func (g *gated) within(inner prune.Pattern, mask *prune.Mask, saliency []float32) {
+	l := g.l
+	rank := func(i int) float64 {
+		switch {
+		case mask.Keeps(i/l.cols, i%l.cols):
+			return math.Inf(1)
+		case saliency != nil:
+			return float64(saliency[i])
+		}
+		return math.Abs(float64(l.weights[i]))
+	}
+	for row := range l.rows {
+		for lo := 0; lo < l.cols; lo += inner.M {
+			hi := min(lo+inner.M, l.cols)
+			var group []int
+			for i := row*l.cols + lo; i < row*l.cols+hi; i++ {
+				if g.unit[i] >= 0 {
+					group = append(group, i)
+				}
+			}
+			slices.SortStableFunc(group, func(i, j int) int { return cmp.Compare(rank(j), rank(i)) })
+			// inner is not one of blocks, whose Kept this is.
+			for _, i := range group[min(len(group), inner.Kept(hi-lo)):] {
+				g.unit[i] = -1
+			}
+		}
+	}
+}
+
+// harden picks the gates that the pattern keeps at a sparsity, by their probabilities.
+func (g *gated) harden(p []float32, sparsity float64, workers int) ([]bool, error) {
+	l := g.l
+	s := make([]float32, len(g.unit))
+	for i, u := range g.unit {
+		if u >= 0 {
+			s[i] = p[u]
+		}
+	}
+	r, err := prune.Select([]prune.Layer{{Name: l.Node.String(), Rows: l.rows, Cols: l.cols, Weights: l.weights, Saliency: s, Sparsity: &sparsity}},
+		prune.Options{Pattern: l.pattern, Workers: workers})
+	if err != nil {
+		return nil, err
+	}
+	open := make([]bool, len(p))
+	for i, u := range g.unit {
+		if u >= 0 && r.Layers[0].Mask.Keeps(i/l.cols, i%l.cols) {
+			open[u] = true
+		}
+	}
+	return open, nil
+}
+
+// settle makes what the open gates let pass what stays of the layer, and says what changed; why is the reason why nothing did.
+func (g *gated) settle(why string) string {
+	if why != "" {
+		return "no gates: " + why
+	}
+	if !g.Trained {
+		return "no gates: it is not trained, as something else reads the weight"
+	}
+	moved, open := 0, 0
+	for u, o := range g.Open {
+		if o {
+			open++
+			if !g.start[u] {
+				moved++
+			}
+		}
+	}
+	what := "weights"
+	if r, c := g.l.pattern.Unit(); r*c > 1 {
+		what = "blocks"
+	}
+	if moved > 0 { // else the mask is as it was
+		g.l.stays = prune.NewMask(g.l.rows, g.l.cols)
+		for i, u := range g.unit {
+			if u >= 0 && g.Open[u] {
+				g.l.stays.Set(i/g.l.cols, i%g.l.cols)
+			}
+		}
+	}
+	return fmt.Sprintf("gates replaced %d of %d %s", moved, open, what)
+}
+
+// solveGated solves for the weights on what gates have left.
+func (f *fitter) solveGated(l *layer, s *obs.Solver) (*edit, error) {
+	res, err := s.Solve(f.ctx, l.stays)
+	if err != nil {
+		return nil, err
+	}
+	e := &edit{how: l.gated}
+	e.keep(l, res)
+	return e, nil
+}
