@@ -116,6 +116,9 @@ func (o *Options) Check() error {
 	if o.refines() && o.Pattern.Kind == prune.Channel {
 		return option.Errorf("%v %s: %v %v has no masks of weights, want another", option.Refine, o.Refine, option.Pattern, o.Pattern)
 	}
+	if o.Method == Gates && o.Pattern.Kind == prune.Channel {
+		return option.Errorf("%v %s: %v %v has no masks of weights, want another", option.Method, o.Method, option.Pattern, o.Pattern)
+	}
 	if _, own := o.Pattern.OwnSparsity(); own && o.Allocate != prune.PerLayer && o.Allocate != Auto {
 		return option.Errorf("%v %s: %v %v sets the zeros of each layer itself, want layer or auto", option.Allocate, o.Allocate, option.Pattern, o.Pattern)
 	}

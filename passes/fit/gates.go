@@ -6,6 +6,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strings"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -18,8 +19,8 @@ import (
 const (
 	gateEpochs = 10
 	gateRate   = 0.005
-	gateStep   = 10
-	gateWork   = 20e12
+	gateTravel = 24
+	gateWork   = 5e12
 )
 
 // final builds the model with the sparsities of its layers that were chosen. Gates start from
@@ -58,28 +59,29 @@ func (f *fitter) learn(t *trial) error {
 	learnt := make([]*gated, len(f.layers))
 	for k, l := range f.layers {
 		e, v := t.edits[k], weights[k]
-		l.stays, l.gated = e.Mask, e.how
+		how, _, _ := strings.Cut(e.how, ";")
+		l.stays, l.gated = e.Mask, how
 		switch {
 		case e.unseen != "":
 		case v == nil:
-			l.gated = note(e.how, "no gates: a node of a subgraph")
+			l.gated = note(how, "no gates: a node of a subgraph")
 		case v.Type.DType != tensor.F32:
-			l.gated = note(e.how, fmt.Sprintf("no gates: weights are %s", v.Type.DType))
+			l.gated = note(how, fmt.Sprintf("no gates: weights are %s", v.Type.DType))
 		case slices.Contains(weights[:k], v):
-			l.gated = note(e.how, "no gates: another layer has this weight")
+			l.gated = note(how, "no gates: another layer has this weight")
 		case e.Mask.Count() < len(l.weights):
 			learnt[k] = f.gate(l, e, v, t.sparsities[k])
 			o.Gates = append(o.Gates, learnt[k].Gates)
 		}
 	}
-	r, err := recon.Run(f.ctx, f.sees(seen), pruned, f.graph, o)
+	r, err := recon.Run(f.ctx, f.sees(seen), pruned, f.graph, o.Options)
 	if err != nil {
 		return err
 	}
 	for k, g := range learnt {
 		if g != nil {
 			l := f.layers[k]
-			l.gated = note(t.edits[k].how, g.settle(f.gateNote(r, l)))
+			l.gated = note(l.gated, g.settle(f.gateNote(r, l)))
 		}
 	}
 	return nil
@@ -109,17 +111,11 @@ func (f *fitter) copyOf(t *trial) (*ir.Graph, []*ir.Value) {
 }
 
 // gateOptions are those of the training of gates, and the runs that it sees.
-func (f *fitter) gateOptions() (o recon.Options, seen func(i int) bool, err error) {
+func (f *fitter) gateOptions() (o gateCourse, seen func(i int) bool, err error) {
 	if o, err = gatesOf(f.graph); err != nil {
 		return o, nil, err
 	}
-	var runs int
-	epochs := max(1, o.Epochs+o.WholeEpochs)
-	if epochs, runs = gateCourse(f.runWork(), f.samples, epochs); o.Epochs > 0 {
-		o.Epochs = epochs
-	} else {
-		o.WholeEpochs = epochs
-	}
+	runs := o.course(f.runWork(), f.samples)
 	o.Workers, o.Budget, o.Progress, o.Fixed = f.Workers, f.Budget, f.Progress, f.plan.Kept()
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
@@ -130,21 +126,29 @@ func (f *fitter) gateOptions() (o recon.Options, seen func(i int) bool, err erro
 	}, nil
 }
 
-// gatesOf are the options that suit a graph, for any number of samples.
-func gatesOf(g *ir.Graph) (recon.Options, error) {
+// gateCourse is how gates are trained.
+type gateCourse struct{ recon.Options }
+
+// gatesOf is the course that suits a graph.
+func gatesOf(g *ir.Graph) (gateCourse, error) {
 	o, err := recon.Recipe(nil).Of(g)
-	o.Gates, o.GateStep, o.Rate, o.WholeRate, o.GainEpochs = []*recon.Gates{}, gateStep, gateRate, gateRate, 0
-	o.Epochs, o.WholeEpochs = min(o.Epochs, gateEpochs), min(o.WholeEpochs, gateEpochs)
-	return o, err
+	o.Gates, o.GateTravel, o.Rate, o.WholeRate, o.GainEpochs = []*recon.Gates{}, gateTravel, gateRate, gateRate, 0
+	return gateCourse{o}, err
 }
 
-// gateCourse is how many epochs over how many of the runs gates are trained, a run being so many multiplications.
-func gateCourse(work float64, samples, epochs int) (e, runs int) {
+// course sets the epochs, and returns over how many of the samples these are, one of which takes so many multiplications.
+func (o *gateCourse) course(work float64, samples int) (runs int) {
 	fit := gateWork / (recon.Backward * max(1, work)) // runs in all
-	if e = min(epochs, int(fit/float64(samples))); e > 0 {
-		return e, samples
+	epochs := min(gateEpochs, int(fit/float64(samples)))
+	if runs = samples; epochs < 1 {
+		epochs, runs = 1, max(1, min(samples, int(fit)))
 	}
-	return 1, max(1, min(samples, int(fit)))
+	if o.Epochs > 0 {
+		o.Epochs = epochs
+	} else {
+		o.WholeEpochs = epochs
+	}
+	return runs
 }
 
 // gateNote says why a layer's gates could not be trained, empty where they could.

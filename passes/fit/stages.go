@@ -172,17 +172,29 @@ func (s *stager) stages() (list []pace.Stage) {
 			trial(n)
 		}
 	}
-	each("prune", "prune", 0, func(c costs) float64 { return 2*c.forward + 2*c.gram + c.exact + c.refine })
+	if s.Method == Gates {
+		each("prune", "prune", 0, func(c costs) float64 { return 2*c.forward + 2*c.gram + c.exact })
+		if o, err := gatesOf(s.graph); err == nil {
+			runs := o.course(run, int(s.samples))
+			list = append(list, recon.Stages(s.graph, o.Options, runs, s.product)...)
+		}
+		each("solve", "prune", 0, func(c costs) float64 { return 2*c.forward + 2*c.gram + c.sparse + c.refine })
+	} else {
+		each("prune", "prune", 0, func(c costs) float64 { return 2*c.forward + 2*c.gram + c.exact + c.refine })
+	}
 	if s.Reconstruct != nil {
 		if r, err := s.Options.Reconstruct.Of(s.graph); err == nil {
-			list = append(list, recon.Stages(s.graph, r, int(s.samples), func(u ir.WeightUse) float64 {
-				shape, _ := u.Value.Type.Shape()
-				rows, cols := u.View.Dims(shape)
-				return float64(rows) * float64(cols) * float64(u.Columns()) * float64(max(1, u.Reuse.AtOne())) / forwardRate / s.cores
-			})...)
+			list = append(list, recon.Stages(s.graph, r, int(s.samples), s.product)...)
 		}
 	}
 	return list
+}
+
+// product is how many seconds a weight's product takes on a sample.
+func (s *stager) product(u ir.WeightUse) float64 {
+	shape, _ := u.Value.Type.Shape()
+	rows, cols := u.View.Dims(shape)
+	return float64(rows) * float64(cols) * float64(u.Columns()) * float64(max(1, u.Reuse.AtOne())) / forwardRate / s.cores
 }
 
 // effects plans how what layers do to the outputs is seen, on some runs: for a layer about half of the model is evaluated.

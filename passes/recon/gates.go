@@ -69,6 +69,7 @@ func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 type gating struct {
 	*Gates
 	seed    uint64
+	travel  float64   // Options.GateTravel
 	step    float64   // of a logit, relative to the rate of the weights
 	weights []float32 // what passes through open gates
 	logit   []float64
@@ -84,13 +85,13 @@ type gating struct {
 }
 
 // gate gives a parameter gates.
-func (p *param) gate(g *Gates, step float64, seed uint64) error {
+func (p *param) gate(g *Gates, travel float64, seed uint64) error {
 	n := p.tensor.Len()
 	if len(g.Unit) != n || len(g.Value) != n || len(g.Open) != len(g.Group) {
 		return fmt.Errorf("%s: gates of %d elements, %d values, %d groups and %d openings, want %d elements: %w", p.value.Name, len(g.Unit), len(g.Value), len(g.Group), len(g.Open), n, ir.ErrInvalid)
 	}
 	k := len(g.Open)
-	q := &gating{Gates: g, seed: seed, step: step, weights: slices.Clone(g.Value), logit: make([]float64, k), z: make([]float32, k), slope: make([]float64, k),
+	q := &gating{Gates: g, seed: seed, travel: travel, weights: slices.Clone(g.Value), logit: make([]float64, k), z: make([]float32, k), slope: make([]float64, k),
 		grad: make([]float64, k), m: make([]float64, k), v: make([]float64, k), open: slices.Clone(g.Open), best: slices.Clone(g.Open)}
 	groups := 0
 	for _, i := range g.Group {
@@ -293,7 +294,7 @@ func (r *runner) gateParams(params []*param) ([]*param, error) {
 			continue
 		}
 		any = true
-		if err := p.gate(r.Gates[at], r.GateStep, r.Seed<<16+uint64(at)); err != nil {
+		if err := p.gate(r.Gates[at], r.GateTravel, r.Seed<<16+uint64(at)); err != nil {
 			return nil, err
 		}
 	}
@@ -308,6 +309,15 @@ func settle(params []*param) {
 	for _, p := range params {
 		if p.gating != nil {
 			copy(p.gating.Open, p.gating.best)
+		}
+	}
+}
+
+// paceGates spreads the way of logits over so many steps whose rates rise to a peak and fall to zero.
+func (t *trainer) paceGates(steps int, peak float64) {
+	for _, q := range t.piece.params {
+		if q.gating != nil {
+			q.gating.step = 2 * q.gating.travel / (peak * float64(steps))
 		}
 	}
 }

@@ -41,8 +41,8 @@ type Options struct {
 	Budget      int // bytes for a block's inputs and targets; 0 is calib.DefaultBudget
 	// Gates, unless they are nil, say which elements of weights stay, which is learnt together with what these are. What has none is
 	// left alone.
-	Gates    []*Gates
-	GateStep float64 // of a logit, relative to the rate
+	Gates      []*Gates
+	GateTravel float64 // about how far the logit of a gate may go in all steps together
 	// Gone, where it is set, tells which slices of a value of the pruned graph along an
 	// axis nothing depends on: what they are does not count. It is nil where all do.
 	Gone func(v *ir.Value) (axis int, gone []bool)

@@ -492,6 +492,7 @@ func (t *trainer) train(ctx context.Context, c course) (result, error) {
 	total := c.epochs * perEpoch
 	look := max(1, total/max(1, c.looks))
 	order := slices.Clone(t.seen)
+	t.paceGates(total, c.rate)
 	for r.steps < total {
 		at := r.steps % perEpoch
 		if at == 0 {
