@@ -42,7 +42,11 @@ func (f *fitter) final(sparsities []float64) (*trial, error) {
 	}
 	for k, e := range learnt.edits {
 		from := t.edits[k]
-		e.Name, e.Tally, e.Note, e.unseen = from.Name, from.Tally, from.Note, from.unseen
+		if e.Mask == nil { // of inputs that cannot be seen
+			learnt.edits[k] = from
+			continue
+		}
+		e.Name, e.Tally, e.Note = from.Name, from.Tally, from.Note
 		e.Kept, e.Allocated, e.Bounded = from.Kept, from.Allocated, from.Bounded
 	}
 	return learnt, nil
@@ -59,7 +63,7 @@ func (f *fitter) learn(t *trial) error {
 	learnt := make([]*gated, len(f.layers))
 	for k, l := range f.layers {
 		e, v := t.edits[k], weights[k]
-		how, _, _ := strings.Cut(e.how, ";")
+		how, _, _ := strings.Cut(strings.Replace(e.how, "GATES", "OBS", 1), ";")
 		l.stays, l.gated = e.Mask, how
 		switch {
 		case e.unseen != "":
@@ -73,6 +77,9 @@ func (f *fitter) learn(t *trial) error {
 			learnt[k] = f.gate(l, e, v, t.sparsities[k])
 			o.Gates = append(o.Gates, learnt[k].Gates)
 		}
+	}
+	if len(o.Gates) == 0 {
+		return nil
 	}
 	r, err := recon.Run(f.ctx, f.sees(seen), pruned, f.graph, o.Options)
 	if err != nil {
@@ -299,11 +306,15 @@ func (g *gated) settle(why string) string {
 
 // solveGated solves for the weights on what gates have left.
 func (f *fitter) solveGated(l *layer, s *obs.Solver) (*edit, error) {
+	e := &edit{how: l.gated}
+	if l.stays.Count() == len(l.weights) {
+		e.keep(l, &obs.Result{W: slices.Clone(s.W), Mask: l.stays})
+		return e, nil
+	}
 	res, err := s.Solve(f.ctx, l.stays)
 	if err != nil {
 		return nil, err
 	}
-	e := &edit{how: l.gated}
 	e.keep(l, res)
 	return e, nil
 }

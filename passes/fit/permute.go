@@ -16,7 +16,9 @@ func (o *Options) permutes() bool {
 
 // ordersByOBS reports whether channels are ordered by the losses without single weights of which the others make
 // up for what they can. In groups of N:M these neighbours go, too.
-func (f *fitter) ordersByOBS() bool { return f.method().Method == OBS && f.Pattern.Kind != prune.NM }
+func (f *fitter) ordersByOBS() bool {
+	return (f.Method == OBS || f.Method == Gates) && f.Pattern.Kind != prune.NM
+}
 
 // permute puts channels in an order that suits the pattern, by OBS, or what weights add to the outputs of the
 // dense model, where the method looks at samples, else by |w|, and lists the layers as they are then.

@@ -23,8 +23,8 @@ type Gates struct {
 	Group  []int32   // by gate, its group; as many gates of a group stay open as are in Open
 	Value  []float32 // by element, what it is where its gate opens, to begin with
 	Open   []bool    // by gate: those to begin with, and, after Run, those that were kept
-	// Trained is set by Run where it could train the gates. It could not where they have no
-	// gradient, and where what else reads the weight is in another block.
+	// Trained is set by Run where its parameters have the weight. They have not where something else reads it in
+	// another block, and where it is fixed.
 	Trained bool
 	// Harden picks the gates that stay open by their probabilities. Run calls it on one
 	// goroutine at a time.
