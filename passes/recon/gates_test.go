@@ -209,6 +209,19 @@ func remaining(h [8][8]float64, w []float32, mask uint) float64 {
 	return energy
 }
 
+// largest marks the largest of each eight.
+func largest(p []float32, keep int) []bool {
+	open := make([]bool, len(p))
+	for lo := 0; lo < len(p); lo += 8 {
+		order := []int{0, 1, 2, 3, 4, 5, 6, 7}
+		slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(p[lo+j], p[lo+i]) })
+		for _, c := range order[:keep] {
+			open[lo+c] = true
+		}
+	}
+	return open
+}
+
 func TestGatesFindMasksThatAreNearlyTheBestOfAll(t *testing.T) {
 	t.Logf("seed %d", seed)
 	dense := graphtest.Parse(t, pointwise)
@@ -225,19 +238,20 @@ func TestGatesFindMasksThatAreNearlyTheBestOfAll(t *testing.T) {
 		}
 	}
 	const keep = 3
+	size := make([]float32, len(w))
+	for i, x := range w {
+		size[i] = max(x, -x)
+	}
 	g := dense.Clone()
 	v := g.WeightUses()[0].Value
-	gates := &Gates{Weight: v, Value: slices.Clone(w), Open: make([]bool, 24)}
+	gates := &Gates{Weight: v, Value: slices.Clone(w), Open: largest(size, keep)}
 	magnitude, best := 0.0, 0.0
 	for row := range 3 {
-		order := []int{0, 1, 2, 3, 4, 5, 6, 7}
-		slices.SortFunc(order, func(i, j int) int {
-			return cmp.Compare(math.Abs(float64(w[row*8+j])), math.Abs(float64(w[row*8+i])))
-		})
 		mask := uint(0)
-		for _, c := range order[:keep] {
-			mask |= 1 << c
-			gates.Open[row*8+c] = true
+		for c := range 8 {
+			if gates.Open[row*8+c] {
+				mask |= 1 << c
+			}
 		}
 		magnitude += remaining(h, w[row*8:][:8], mask)
 		least := math.Inf(1)
@@ -256,17 +270,7 @@ func TestGatesFindMasksThatAreNearlyTheBestOfAll(t *testing.T) {
 		}
 	}
 	v.SetConst(c)
-	gates.Harden = func(p []float32) ([]bool, error) {
-		open := make([]bool, len(p))
-		for row := range 3 {
-			order := []int{0, 1, 2, 3, 4, 5, 6, 7}
-			slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(p[row*8+j], p[row*8+i]) })
-			for _, c := range order[:keep] {
-				open[row*8+c] = true
-			}
-		}
-		return open, nil
-	}
+	gates.Harden = func(p []float32) ([]bool, error) { return largest(p, keep), nil }
 	opt := Options{Epochs: 12, Rate: 0.005, Warmup: 0.1, Batch: 4, Workers: 2, Seed: 1, Gates: []*Gates{gates}, GateTravel: 80}
 	rep, err := Run(context.Background(), alike(320), g, dense, opt)
 	if err != nil {
