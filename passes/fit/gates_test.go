@@ -9,7 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"spc/backend/ref"
 	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/calib"
 	"spc/passes/prune"
 	"spc/passes/recon"
 	"spc/tests/graphtest"
@@ -113,21 +116,77 @@ func TestGatesLoseHardlyMoreThanTheBestMasksOfAll(t *testing.T) {
 		}
 		best += least
 	}
-	magnitude, gates := errorOf(Magnitude), errorOf(Gates)
-	t.Logf("errors by magnitude %.4g, gates %.4g, the best masks %.4g", magnitude, gates, best)
+	magnitude, obs, gates := errorOf(Magnitude), errorOf(OBS), errorOf(Gates)
+	t.Logf("errors by magnitude %.4g, OBS %.4g, gates %.4g, the best masks %.4g", magnitude, obs, gates, best)
+	if gates > obs {
+		t.Errorf("the error of gates is %.4g, of the masks that they start from %.4g", gates, obs)
+	}
 	if gates > 1.1*best || gates > 0.95*magnitude {
 		t.Errorf("the error of gates is %.4g, want within 1.1 of %.4g and below 0.95 of %.4g, that of magnitudes", gates, best, magnitude)
 	}
 }
 
-func TestGatesKeepEveryPatternAndItsZeros(t *testing.T) {
-	moved := false
+// offOf is the Kullback-Leibler divergence of a pruned model's classes on the samples of an observer that are held
+// out, every eighth, in sum.
+func offOf(t *testing.T, o *calib.Observer, pruned *ir.Graph) (sum float64) {
+	t.Helper()
+	dense, i := model(t), 0
+	logs := func(g *ir.Graph, in []*tensor.Tensor) []float64 { // of probabilities of 5 classes
+		out, err := ref.Run(context.Background(), g, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p []float64
+		for row := range slices.Chunk(out[0].F32s(), 5) {
+			all := 0.0
+			for _, v := range row {
+				all += math.Exp(float64(v))
+			}
+			for _, v := range row {
+				p = append(p, float64(v)-math.Log(all))
+			}
+		}
+		return p
+	}
+	for in := range o.Inputs(context.Background(), dense) {
+		if i++; i%8 != 0 {
+			continue
+		}
+		have := logs(pruned, in)
+		for k, p := range logs(dense, in) {
+			sum += math.Exp(p) * (p - have[k])
+		}
+	}
+	return sum
+}
+
+func TestGatesKeepEveryPatternAndItsZerosAndAreNeverWorse(t *testing.T) {
+	moved, nearer := false, false
 	for _, pattern := range []string{"uniform", "unstructured", "2:4", "block:2x2", "uniform-block:4x1", "block:2x2+1:2", "uniform-block:4x2+1:2"} {
 		o := options(t, pattern, 0.6)
 		o.Observer = observer(32)
-		_, want := fitted(t, o)
+		byOBS, want := fitted(t, o)
 		o.Method = Gates
-		g, r := fitted(t, o)
+		f, g, r := gatedModel(t, o)
+		for _, l := range f.layers { // what was learnt, whether or not the model has it
+			mask := make([]float32, len(l.weights))
+			for i := range mask {
+				if l.stays.Keeps(i/l.cols, i%l.cols) {
+					mask[i] = 1
+				}
+			}
+			if !obeys(o.Pattern, mask, l.rows, l.cols) {
+				t.Errorf("%s: the gates of %s do not have the pattern", pattern, l.Node)
+			}
+			if zeros := len(mask) - l.stays.Count(); zeros != want.Layers[l.at].Zeros {
+				t.Errorf("%s: the gates of %s leave %d zeros, want %d", pattern, l.Node, zeros, want.Layers[l.at].Zeros)
+			}
+			moved = moved || !strings.Contains(l.gated, "gates replaced 0 of")
+		}
+		gates, obs := offOf(t, o.Observer, g), offOf(t, o.Observer, byOBS)
+		if nearer = nearer || gates < obs; gates > obs {
+			t.Errorf("%s: the divergence of the outputs held out is %v, of OBS %v", pattern, gates, obs)
+		}
 		for i, l := range r.Layers {
 			if !l.Prunable {
 				continue
@@ -135,10 +194,9 @@ func TestGatesKeepEveryPatternAndItsZeros(t *testing.T) {
 			if l.Zeros != want.Layers[i].Zeros || l.RowMin != want.Layers[i].RowMin && pattern == "uniform" {
 				t.Errorf("%s: %s has %d zeros, and at least %d in a row, want %d and %d as by OBS", pattern, l.Node, l.Zeros, l.RowMin, want.Layers[i].Zeros, want.Layers[i].RowMin)
 			}
-			if !strings.Contains(l.How, "gates replaced") {
+			if kept := strings.Contains(l.How, "gates replaced"); kept == strings.Contains(l.How, "gates dropped") || !kept && gates != obs {
 				t.Errorf("%s: %s says %q", pattern, l.Node, l.How)
 			}
-			moved = moved || !strings.Contains(l.How, "gates replaced 0 of")
 		}
 		for _, u := range g.WeightUses() {
 			rows, cols := u.View.Dims(u.Value.Const.Shape())
@@ -148,9 +206,27 @@ func TestGatesKeepEveryPatternAndItsZeros(t *testing.T) {
 			}
 		}
 	}
-	if !moved {
-		t.Error("no gate moved under any pattern")
+	if !moved || !nearer {
+		t.Errorf("under some pattern gates moved: %v, brought outputs nearer: %v", moved, nearer)
 	}
+}
+
+// gatedModel is a pruned model, and the fitter that pruned it.
+func gatedModel(t *testing.T, o Options) (*fitter, *ir.Graph, *prune.GraphResult) {
+	t.Helper()
+	g := model(t)
+	if err := o.Check(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := prune.NewPlan(g, o.GraphOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fitter{ctx: context.Background(), Options: o, graph: g, plan: p, exact: exactWork}
+	if err := f.run(&Result{}); err != nil {
+		t.Fatal(err)
+	}
+	return f, g, p.Result()
 }
 
 // obeys reports whether weights [rows, cols] have a pattern; those of N:M within blocks may be fewer where a block went.

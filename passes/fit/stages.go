@@ -173,7 +173,7 @@ func (s *stager) stages() (list []pace.Stage) {
 		}
 	}
 	if s.Method == Gates {
-		each("prune", "prune", 0, func(c costs) float64 { return 2*c.forward + 2*c.gram + c.exact })
+		each("prune", "prune", 0, func(c costs) float64 { return 2*c.forward + 2*c.gram + c.exact + c.refine })
 		if o, err := gatesOf(s.graph); err == nil {
 			runs := o.course(run, int(s.samples))
 			list = append(list, recon.Stages(s.graph, o.Options, runs, s.product)...)

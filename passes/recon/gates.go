@@ -76,7 +76,8 @@ type gating struct {
 	z       []float32 // of the last draw
 	slope   []float64
 	grad    []float64
-	m, v    []float64
+	m       []float64
+	v       float64   // of the squares of grad, their mean
 	members [][]int32 // of groups in which there is a choice
 	want    []float64 // by group of members, the sum of probabilities
 	hard    bool      // gates are as Harden picks them, and learn no more
@@ -92,7 +93,7 @@ func (p *param) gate(g *Gates, travel float64, seed uint64) error {
 	}
 	k := len(g.Open)
 	q := &gating{Gates: g, seed: seed, travel: travel, weights: slices.Clone(g.Value), logit: make([]float64, k), z: make([]float32, k), slope: make([]float64, k),
-		grad: make([]float64, k), m: make([]float64, k), v: make([]float64, k), open: slices.Clone(g.Open), best: slices.Clone(g.Open)}
+		grad: make([]float64, k), m: make([]float64, k), open: slices.Clone(g.Open), best: slices.Clone(g.Open)}
 	groups := 0
 	for _, i := range g.Group {
 		groups = max(groups, int(i)+1)
@@ -220,14 +221,23 @@ func (g *gating) adam(p *param, t int, rate float64) {
 	}
 }
 
-// learn makes a step of the logits.
+// longest is the longest step of a logit.
+const longest = 1.0
+
+// learn makes a step of the logits: Adam's, with one second moment for all gates of the weight. One for each would
+// make the steps of gates that hardly matter as long as those of the others, in directions that draws decide.
 func (g *gating) learn(p *param, t int, rate float64) {
 	g.slopes(p.grad)
+	sum := 0.0
+	for _, d := range g.grad {
+		sum += d * d
+	}
+	g.v = beta2*g.v + (1-beta2)*sum/float64(len(g.grad))
 	c1, c2 := rate/(1-math.Pow(beta1, float64(t))), 1/(1-math.Pow(beta2, float64(t)))
+	scale := c1 / (math.Sqrt(g.v*c2) + tiny)
 	for i, d := range g.grad {
-		m, v := beta1*g.m[i]+(1-beta1)*d, beta2*g.v[i]+(1-beta2)*d*d
-		g.m[i], g.v[i] = m, v
-		g.logit[i] -= c1 * m / (math.Sqrt(v*c2) + tiny)
+		g.m[i] = beta1*g.m[i] + (1-beta1)*d
+		g.logit[i] -= min(max(scale*g.m[i], -longest), longest)
 	}
 	g.project()
 }
@@ -311,6 +321,12 @@ func settle(params []*param) {
 			copy(p.gating.Open, p.gating.best)
 		}
 	}
+}
+
+// gated reports whether gates are trained. What they are in the end is kept: whether it is better only those can
+// tell who know what becomes of the weights.
+func (t *trainer) gated() bool {
+	return slices.ContainsFunc(t.piece.params, func(q *param) bool { return q.gating != nil })
 }
 
 // paceGates spreads the way of logits over so many steps whose rates rise to a peak and fall to zero.

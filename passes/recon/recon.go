@@ -40,7 +40,7 @@ type Options struct {
 	Workers     int // 0 is 1
 	Budget      int // bytes for a block's inputs and targets; 0 is calib.DefaultBudget
 	// Gates, unless they are nil, say which elements of weights stay, which is learnt together with what these are. What has none is
-	// left alone.
+	// left alone. They are kept as they end, whether or not that brings outputs nearer.
 	Gates      []*Gates
 	GateTravel float64 // about how far the logit of a gate may go in all steps together
 	// Gone, where it is set, tells which slices of a value of the pruned graph along an
@@ -172,6 +172,9 @@ func (r *runner) aim(ctx context.Context) error {
 
 func isHeld(sample int) bool { return sample%heldOut == heldOut-1 }
 
+// Holds reports whether a sample of so many is held out, from which no block learns; of few, rows are, in each.
+func Holds(sample, samples int) bool { return samples < heldOut || isHeld(sample) }
+
 // pair makes the twins of both graphs.
 func (r *runner) pair() error {
 	if len(r.g.Nodes) != len(r.dense.Nodes) {
@@ -263,7 +266,7 @@ func (r *runner) block(ctx context.Context, b block, stage string) (Block, error
 	if err != nil || rep.Share == 0 {
 		return rep, err
 	}
-	if r.goal != nil {
+	if r.goal != nil && r.Gates == nil {
 		rep.Share, err = r.search(ctx, p)
 	}
 	if rep.Share > 0 {
@@ -275,14 +278,6 @@ func (r *runner) block(ctx context.Context, b block, stage string) (Block, error
 // shares are those of the way from old parameters to new ones that are tried.
 var shares = []float64{1, 0.75, 0.5, 0.25}
 
-// shares are those of shares that are tried: between two masks lies none.
-func (o *Options) shares() []float64 {
-	if o.Gates != nil {
-		return shares[:1]
-	}
-	return shares
-}
-
 // search goes from the old parameters of a piece to the new ones as far as brings the
 // outputs of the whole model, whose other blocks are as they are, nearest to those of the
 // dense one on samples held out: a block that is nearer by itself need not help (the points
@@ -290,7 +285,7 @@ func (o *Options) shares() []float64 {
 // section 3).
 func (r *runner) search(ctx context.Context, p *piece) (float64, error) {
 	best := 0.0
-	for _, a := range r.shares() {
+	for _, a := range shares {
 		r.set(p, a)
 		d, err := r.goal.Divergence(ctx, r.front)
 		if err != nil {
@@ -372,7 +367,7 @@ func (r *runner) fit(ctx context.Context, rep Block, t *trainer, c course, stage
 		return rep, nil
 	}
 	rep.Steps, rep.Before, rep.After = res.steps, res.before, res.after
-	if res.after < res.before {
+	if res.after < res.before || t.gated() && res.steps > 0 {
 		rep.Share = 1
 		r.set(t.piece, 1)
 	}

@@ -22,7 +22,10 @@ func Stages(g *ir.Graph, o Options, samples int, forward func(u ir.WeightUse) fl
 	var list []pace.Stage
 	if o.Epochs > 0 {
 		// What was trained is tried in the whole model on the samples held out.
-		search := float64(len(o.shares())) * whole * float64(samples) / heldOut
+		search := float64(len(shares)) * whole * float64(samples) / heldOut
+		if o.Gates != nil {
+			search = 0
+		}
 		for i, b := range blocks(g, max(1, o.Window)) {
 			seconds := 0.0
 			for _, n := range g.Nodes[b.lo:b.hi] {

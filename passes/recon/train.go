@@ -515,7 +515,7 @@ func (t *trainer) train(ctx context.Context, c course) (result, error) {
 			if err != nil {
 				return r, err
 			}
-			if now < r.after {
+			if now < r.after || t.gated() && r.steps == total {
 				r.after = now
 				for _, q := range t.piece.params {
 					q.keep()
