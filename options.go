@@ -228,9 +228,10 @@ const (
 	Taylor    = fit.Taylor    // by gradients of the model's outputs
 	OBS       = fit.OBS       // by what the others cannot make up for, and these are updated
 	ALPS      = fit.ALPS      // by splitting weights that fit from weights that are sparse, and the others are updated
+	Gates     = fit.Gates     // by probabilities that are learnt by gradients, and the others are updated
 )
 
-// ParseMethod reads magnitude, wanda, taylor, obs or alps.
+// ParseMethod reads magnitude, wanda, taylor, obs, alps or gates.
 func ParseMethod(s string) (Method, error) { return fit.ParseMethod(s) }
 
 // Methods lists the methods.

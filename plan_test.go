@@ -32,6 +32,7 @@ func TestStagesArePlanned(t *testing.T) {
 		"auto":      prune(nil),
 		"cached":    {Calibration: cached, Prune: spc.PruneOptions{Sparsity: 0.5}},
 		"taylor":    prune(func(o *spc.PruneOptions) { o.Method = spc.Taylor }),
+		"gates":     prune(func(o *spc.PruneOptions) { o.Allocate, o.Method = spc.PerLayer, spc.Gates }),
 		"channels":  prune(func(o *spc.PruneOptions) { o.Pattern = spc.Pattern{Kind: spc.Channel} }),
 		"slopes of channels": prune(func(o *spc.PruneOptions) {
 			o.Pattern, o.Method = spc.Pattern{Kind: spc.Channel}, spc.Taylor

@@ -275,6 +275,9 @@ func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error)
 // too long.
 func surgery(m obs.Method, w works) func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
 	return func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
+		if l.gated != "" {
+			return f.solveGated(l, s)
+		}
 		if l.stays != nil {
 			return f.solveColumns(l, s)
 		}

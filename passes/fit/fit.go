@@ -130,6 +130,9 @@ func (o *Options) Check() error {
 	if o.refines() && o.Pattern.Kind == prune.Channel {
 		return option.Errorf("%v %s: %v %v has no masks of weights, want another", option.Refine, o.Refine, option.Pattern, o.Pattern)
 	}
+	if o.Method == Gates && o.Pattern.Kind == prune.Channel {
+		return option.Errorf("%v %s: %v %v has no masks of weights, want another", option.Method, o.Method, option.Pattern, o.Pattern)
+	}
 	if _, own := o.Pattern.OwnSparsity(); own && o.Allocate != prune.PerLayer && o.Allocate != Auto {
 		return option.Errorf("%v %s: %v %v sets the zeros of each layer itself, want layer or auto", option.Allocate, o.Allocate, option.Pattern, o.Pattern)
 	}
@@ -294,6 +297,7 @@ type layer struct {
 
 	stays *prune.Mask // what is left, where that was decided before
 	gone  []bool      // rows that will be removed, nil where none
+	gated string      // how gates decided that, empty where none did
 
 	// Means over the calibration samples.
 	power     []float64 // x_k^2
@@ -389,7 +393,7 @@ func (f *fitter) run(out *Result) error {
 		}
 	}
 	f.best, f.exact = nil, exactWork
-	best, _, err := f.build("prune", sparsities, f.Observer)
+	best, err := f.final(sparsities)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ const (
 	Taylor    Method = "taylor"    // by the change of the model's loss to first order
 	OBS       Method = "obs"       // by the loss that remains after the others made up for it
 	ALPS      Method = "alps"      // by splitting weights that fit from weights that are sparse
+	Gates     Method = "gates"     // by probabilities that are learnt
 )
 
 // Aim is what a layer stays near when its weights are pruned.
@@ -93,6 +94,7 @@ var methods = []method{
 	}, nil, false, func(l *layer) []float32 { return l.taylor(l.weights) }},
 	{OBS, "those that the others can make up for", seesMoments, surgery(obs.Exact, exactWorks), exactWorks, true, powerful},
 	{ALPS, "those that weights can do without which are drawn to the pattern little by little", seesMoments, surgery(obs.ALPS, alpsWorks), alpsWorks, true, powerful},
+	{Gates, "those of the least probability to be of use, which gradients teach", seesMoments, surgery(obs.Exact, exactWorks), exactWorks, true, powerful},
 }
 
 // Methods lists the methods.

@@ -21,7 +21,7 @@ func (f *fitter) ordered(l *layer) bool { return permute.Gains(l.pattern) && f.o
 // ordersByOBS reports whether channels are ordered by the losses without single weights of which the others make
 // up for what they can. In groups of N:M these neighbours go, too.
 func (f *fitter) ordersByOBS(l *layer) bool {
-	return f.ordered(l) && f.method().Method == OBS && l.pattern.Kind != prune.NM
+	return f.ordered(l) && (f.Method == OBS || f.Method == Gates) && l.pattern.Kind != prune.NM
 }
 
 // permute puts channels in an order that suits the pattern, by OBS, or what weights add to the outputs of the

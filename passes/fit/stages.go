@@ -187,25 +187,44 @@ func (s *stager) stages() (list []pace.Stage) {
 			trial(n)
 		}
 	}
-	each("prune", "prune", 0, func(c costs) float64 { return 2*c.forward + 2*c.gram + c.exact + c.refine })
+	if s.Method == Gates {
+		each("prune", "prune", 0, func(c costs) float64 { return 2*c.forward + 2*c.gram + c.exact + c.refine })
+		list = append(list, s.gates(run)...)
+		each("solve", "prune", 0, func(c costs) float64 { return 2*c.forward + 2*c.gram + c.sparse + c.refine })
+	} else {
+		each("prune", "prune", 0, func(c costs) float64 { return 2*c.forward + 2*c.gram + c.exact + c.refine })
+	}
+	return append(list, s.rebuilt()...)
+}
+
+// gates plans how gates are trained, where a run takes so many multiplications.
+func (s *stager) gates(run float64) []pace.Stage {
+	o, err := gatesOf(s.graph)
+	if err != nil {
+		return nil
+	}
+	runs := o.course(run, int(s.samples))
+	return recon.Stages(s.graph, o.Options, runs, s.product)
+}
+
+// rebuilt plans what follows when all layers are pruned.
+func (s *stager) rebuilt() (list []pace.Stage) {
 	if slices.ContainsFunc(s.asked(), func(r *refinement) bool { return r.Refinement == Snows }) {
-		list = append(list, s.rebuilds(snowing)...)
+		list = append(list, recon.Stages(s.graph, snowing, int(s.samples), s.product)...)
 	}
 	if s.Reconstruct != nil {
 		if r, err := s.Options.Reconstruct.Of(s.graph); err == nil {
-			list = append(list, s.rebuilds(r)...)
+			list = append(list, recon.Stages(s.graph, r, int(s.samples), s.product)...)
 		}
 	}
 	return list
 }
 
-// rebuilds plans what reconstruction takes.
-func (s *stager) rebuilds(o recon.Options) []pace.Stage {
-	return recon.Stages(s.graph, o, int(s.samples), func(u ir.WeightUse) float64 {
-		shape, _ := u.Value.Type.Shape()
-		rows, cols := u.View.Dims(shape)
-		return float64(rows) * float64(cols) * float64(u.Columns()) * float64(max(1, u.Reuse.AtOne())) / forwardRate / s.cores
-	})
+// product is how many seconds a weight's product takes on a sample.
+func (s *stager) product(u ir.WeightUse) float64 {
+	shape, _ := u.Value.Type.Shape()
+	rows, cols := u.View.Dims(shape)
+	return float64(rows) * float64(cols) * float64(u.Columns()) * float64(max(1, u.Reuse.AtOne())) / forwardRate / s.cores
 }
 
 // effects plans how what layers do to the outputs is seen, on some runs: for a layer about half of the model is evaluated.

@@ -22,6 +22,7 @@ type param struct {
 	old    []float32 // the elements of was
 	row    []int32   // of a weight, the row of each element
 	gain   *gains    // where only the sizes of rows are trained
+	gating *gating   // where elements pass gates
 	best   []float32
 }
 
@@ -220,6 +221,10 @@ func (p *param) adam(t int, rate float64) {
 	w := p.tensor.F32s()
 	if p.gain != nil {
 		p.gain.adam(p, t, rate)
+		return
+	}
+	if p.gating != nil {
+		p.gating.adam(p, t, rate)
 		return
 	}
 	c1 := float32(rate / (1 - math.Pow(beta1, float64(t))))

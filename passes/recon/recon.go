@@ -40,6 +40,10 @@ type Options struct {
 	Seed        uint64
 	Workers     int // 0 is 1
 	Budget      int // bytes for a block's inputs and targets; 0 is calib.DefaultBudget
+	// Gates, unless they are nil, say which elements of weights stay, which is learnt together with what these are. What has none is
+	// left alone. They are kept as they end, whether or not that brings outputs nearer.
+	Gates      []*Gates
+	GateTravel float64 // about how far the logit of a gate may go in all steps together
 	// Gone, where it is set, tells which slices of a value of the pruned graph along an
 	// axis nothing depends on: what they are does not count. It is nil where all do.
 	Gone func(v *ir.Value) (axis int, gone []bool)
@@ -174,6 +178,9 @@ func (r *runner) aim(ctx context.Context) error {
 
 func isHeld(sample int) bool { return sample%heldOut == heldOut-1 }
 
+// Holds reports whether a sample of so many is held out, from which no block learns; of few, rows are, in each.
+func Holds(sample, samples int) bool { return samples < heldOut || isHeld(sample) }
+
 // pair makes the twins of both graphs.
 func (r *runner) pair() error {
 	if len(r.g.Nodes) != len(r.dense.Nodes) {
@@ -232,7 +239,10 @@ func (r *runner) block(ctx context.Context, b block, stage string) (Block, error
 		}
 		return rep, err
 	}
-	params := parameters(nodes, r.fixed)
+	params, err := r.gateParams(parameters(nodes, r.fixed))
+	if err != nil {
+		return rep, err
+	}
 	if len(params) == 0 || len(b.out) == 0 {
 		rep.Note = "nothing to train"
 		return rep, nil
@@ -262,14 +272,19 @@ func (r *runner) block(ctx context.Context, b block, stage string) (Block, error
 	}
 	t := &trainer{piece: p, losses: losses, samples: samples}
 	rep, err = r.fit(ctx, rep, t, course{epochs: r.Epochs, rate: r.Rate, newton: r.Newton}, stage, skip)
-	if err != nil || rep.Share == 0 || r.goal == nil {
+	if err != nil || rep.Share == 0 {
 		return rep, err
 	}
-	if r.Newton > 0 {
+	if r.Newton > 0 && r.goal != nil {
 		r.solved = append(r.solved, p)
 		return rep, nil
 	}
-	rep.Share, err = r.search(ctx, p)
+	if r.goal != nil && r.Gates == nil {
+		rep.Share, err = r.search(ctx, p)
+	}
+	if rep.Share > 0 {
+		keepGates(p.params)
+	}
 	return rep, err
 }
 
@@ -392,7 +407,7 @@ func (r *runner) fit(ctx context.Context, rep Block, t *trainer, c course, stage
 		return rep, nil
 	}
 	rep.Steps, rep.Before, rep.After = res.steps, res.before, res.after
-	if res.after < res.before {
+	if res.after < res.before || t.gated() && res.steps > 0 {
 		rep.Share = 1
 		r.set(1, t.piece)
 	}
@@ -498,7 +513,11 @@ func (r *runner) whole(ctx context.Context, gains bool) (Block, error) {
 		}
 		return rep, err
 	}
-	losses, params := r.modelLosses(), parameters(nodes, r.fixed)
+	losses := r.modelLosses()
+	params, err := r.gateParams(parameters(nodes, r.fixed))
+	if err != nil {
+		return rep, err
+	}
 	if len(params) == 0 || !slices.ContainsFunc(losses, func(l loss) bool { return !l.aside }) {
 		rep.Note = "nothing to train, or no output of f32 to train towards"
 		return rep, nil
@@ -515,7 +534,7 @@ func (r *runner) whole(ctx context.Context, gains bool) (Block, error) {
 		rep.Note = "it reads no input"
 		return rep, nil
 	}
-	c, stage := course{epochs: r.WholeEpochs, rate: r.WholeRate}, modelStage
+	c, stage := course{epochs: r.WholeEpochs, rate: r.WholeRate}, r.modelStage()
 	if gains {
 		c, stage = course{epochs: r.GainEpochs, rate: r.GainRate}, gainsStage
 		for _, q := range params {
@@ -535,7 +554,11 @@ func (r *runner) whole(ctx context.Context, gains bool) (Block, error) {
 	if err := r.scale(ctx, t); err != nil {
 		return skip(err)
 	}
-	return r.fit(ctx, rep, t, c, stage, skip)
+	rep, err = r.fit(ctx, rep, t, c, stage, skip)
+	if rep.Share > 0 {
+		keepGates(p.params)
+	}
+	return rep, err
 }
 
 // modelLosses are those of the model's outputs, and of its blocks where those count.

@@ -494,6 +494,7 @@ func (t *trainer) train(ctx context.Context, c course) (result, error) {
 	total := c.epochs * perEpoch
 	look := max(1, total/max(1, c.looks))
 	order := slices.Clone(t.seen)
+	t.paceGates(total, c.rate)
 	for r.steps < total {
 		at := r.steps % perEpoch
 		if at == 0 {
@@ -501,6 +502,9 @@ func (t *trainer) train(ctx context.Context, c course) (result, error) {
 		}
 		batch := order[at*c.batch:]
 		batch = batch[:min(c.batch, len(batch))]
+		if err := t.drawGates(r.steps+1, total); err != nil {
+			return r, err
+		}
 		_, err := t.step(ctx, batch, r.steps+1, rate(r.steps, total, c.rate, c.warmup))
 		if errors.Is(err, errDiverged) {
 			break
@@ -509,14 +513,14 @@ func (t *trainer) train(ctx context.Context, c course) (result, error) {
 			return r, err
 		}
 		if r.steps++; r.steps%look == 0 || r.steps == total {
-			now, err := t.mean(ctx, t.held)
+			now, err := t.look(ctx)
 			if err != nil {
 				return r, err
 			}
-			if now < r.after {
+			if now < r.after || t.gated() && r.steps == total {
 				r.after = now
 				for _, q := range t.piece.params {
-					copy(q.best, q.tensor.F32s())
+					q.keep()
 				}
 			}
 			if c.progress != nil {
