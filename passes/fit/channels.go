@@ -84,8 +84,11 @@ func (f *fitter) pick(out *Result) error {
 		} else {
 			err = f.rankRows(name)
 		}
+		if err != nil {
+			return err
+		}
 		f.layers = f.left()
-		return err
+		return nil
 	}
 	for _, name := range names {
 		if err := choose(name); err != nil {

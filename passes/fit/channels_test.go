@@ -2,6 +2,7 @@ package fit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -378,6 +379,36 @@ func TestKeptReadersAreNotChanged(t *testing.T) {
 	for _, name := range []string{"w5", "b5"} {
 		if !constant(t, g, name).Const.Equal(constant(t, dense, name).Const) {
 			t.Errorf("%s, which the user keeps, changed", name)
+		}
+	}
+}
+
+// What fails or is cancelled while channels are chosen is an error, whatever was decided by then.
+func TestChannelsThatCannotBeChosenAreAnError(t *testing.T) {
+	for _, a := range []prune.Allocation{Auto, Curves, Normalised, prune.PerLayer} {
+		seen := map[string]bool{}
+		for stop := 0; ; stop++ { // before each of its reports in turn
+			ctx, cancel := context.WithCancel(context.Background())
+			o, n := options(t, "channel", 0.5), 0
+			o.Allocate = a
+			o.Progress = func(stage string, _, _ int) {
+				if n == stop {
+					seen[stage] = true
+					cancel()
+				}
+				n++
+			}
+			_, err := Run(ctx, model(t), o)
+			cancel()
+			if n <= stop {
+				break
+			}
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Fatalf("%s: cancelled at report %d: %v", a, stop, err)
+			}
+		}
+		if len(seen) < 2 {
+			t.Errorf("%s: cancelled in %v", a, seen)
 		}
 	}
 }
