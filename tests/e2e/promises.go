@@ -1,16 +1,9 @@
 package e2e
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
-
-	"spc/internal/atomicfile"
 )
 
 // Promises are what came of budgets, each with where it was measured.
@@ -30,23 +23,7 @@ type PromiseResult struct {
 const PromiseMark = "budgets"
 
 // ReadPromises reads a file, none where there is no such file.
-func ReadPromises(path string) (*Promises, error) {
-	r := &Promises{}
-	if path == "" {
-		return r, nil
-	}
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, r)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return r, nil
-}
+func ReadPromises(path string) (*Promises, error) { return readResults[Promises](path) }
 
 // Put replaces what was there of a budget.
 func (r *Promises) Put(x PromiseResult) {
@@ -59,13 +36,7 @@ func (r *Promises) Put(x PromiseResult) {
 }
 
 // Write writes a file.
-func (r *Promises) Write(path string) error {
-	return atomicfile.Write(path, func(w io.Writer) error {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
-	})
-}
+func (r *Promises) Write(path string) error { return writeResults(path, r) }
 
 // Markdown returns the table of docs/results/budgets.md, and how many budgets are kept.
 func (r *Promises) Markdown() string {

@@ -22,29 +22,38 @@ type PrunedResults struct {
 }
 
 // ReadPruned reads what Write wrote; a file that is missing holds nothing.
-func ReadPruned(path string) (*PrunedResults, error) {
+func ReadPruned(path string) (*PrunedResults, error) { return readResults[PrunedResults](path) }
+
+// readResults reads what writeResults wrote; a file that is missing, or has no name, holds nothing.
+func readResults[T any](path string) (*T, error) {
+	r := new(T)
+	if path == "" {
+		return r, nil
+	}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &PrunedResults{}, nil
+		return r, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	r := &PrunedResults{}
 	if err := json.Unmarshal(b, r); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return r, nil
 }
 
-// Write writes the cells as JSON.
-func (r *PrunedResults) Write(path string) error {
+// writeResults writes results as JSON.
+func writeResults(path string, r any) error {
 	return atomicfile.Write(path, func(w io.Writer) error {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		return e.Encode(r)
 	})
 }
+
+// Write writes the cells as JSON.
+func (r *PrunedResults) Write(path string) error { return writeResults(path, r) }
 
 // find returns the index of the cell that x measures, or -1.
 func (r *PrunedResults) find(model, cell string, reconstruct bool) int {
