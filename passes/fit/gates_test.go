@@ -26,41 +26,6 @@ const pairs = `graph "pairs"(%x: f32[n,3,6,6]) {
 }
 `
 
-// leftover is the squared error of the least squares fit of weights w to their outputs by the inputs of a mask, h being the moments of these.
-func leftover(h [][]float64, w []float32, mask uint) float64 {
-	var at []int
-	for c := range w {
-		if mask>>c&1 == 1 {
-			at = append(at, c)
-		}
-	}
-	energy, b, a := 0.0, make([]float64, len(at)), make([][]float64, len(at))
-	for i, row := range h {
-		for j, v := range row {
-			energy += float64(w[i]) * float64(w[j]) * v
-		}
-	}
-	for i, c := range at {
-		for _, d := range at {
-			a[i] = append(a[i], h[c][d])
-		}
-		for d, v := range h[c] {
-			b[i] += v * float64(w[d])
-		}
-	}
-	for i := range at {
-		energy -= b[i] * b[i] / a[i][i]
-		for k := i + 1; k < len(at); k++ {
-			f := a[k][i] / a[i][i]
-			for j := i; j < len(at); j++ {
-				a[k][j] -= f * a[i][j]
-			}
-			b[k] -= f * b[i]
-		}
-	}
-	return energy
-}
-
 func TestGatesLoseHardlyMoreThanTheBestMasksOfAll(t *testing.T) {
 	t.Logf("seed %d", seed)
 	g := graphtest.Parse(t, pairs)
@@ -102,7 +67,7 @@ func TestGatesLoseHardlyMoreThanTheBestMasksOfAll(t *testing.T) {
 			if bits.OnesCount(mask) != keep {
 				t.Fatalf("%s: a row keeps %b, want %d", m, mask, keep)
 			}
-			sum += leftover(h, w[i*k:][:k], mask)
+			sum += graphtest.Leftover(h, w[i*k:][:k], mask)
 		}
 		return sum
 	}
@@ -111,7 +76,7 @@ func TestGatesLoseHardlyMoreThanTheBestMasksOfAll(t *testing.T) {
 		least := math.Inf(1)
 		for m := range uint(1 << k) {
 			if bits.OnesCount(m) == keep {
-				least = min(least, leftover(h, w[row*k:][:k], m))
+				least = min(least, graphtest.Leftover(h, w[row*k:][:k], m))
 			}
 		}
 		best += least

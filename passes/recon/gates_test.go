@@ -171,44 +171,6 @@ func alike(samples int) *calib.Observer {
 	}
 }
 
-// remaining is the squared error of the least squares fit of a row to its outputs by the inputs of a mask.
-func remaining(h [8][8]float64, w []float32, mask uint) float64 {
-	var at []int
-	for c := range 8 {
-		if mask>>c&1 == 1 {
-			at = append(at, c)
-		}
-	}
-	energy, b := 0.0, make([]float64, len(at))
-	for i := range 8 {
-		for j := range 8 {
-			energy += float64(w[i]) * float64(w[j]) * h[i][j]
-		}
-	}
-	a := make([][]float64, len(at))
-	for i, c := range at {
-		a[i] = make([]float64, len(at))
-		for j, d := range at {
-			a[i][j] = h[c][d]
-		}
-		for d := range 8 {
-			b[i] += h[c][d] * float64(w[d])
-		}
-	}
-	// Elimination, which takes off the energy what each pivot explains.
-	for i := range at {
-		energy -= b[i] * b[i] / a[i][i]
-		for k := i + 1; k < len(at); k++ {
-			f := a[k][i] / a[i][i]
-			for j := i; j < len(at); j++ {
-				a[k][j] -= f * a[i][j]
-			}
-			b[k] -= f * b[i]
-		}
-	}
-	return energy
-}
-
 // largest marks the largest of each eight.
 func largest(p []float32, keep int) []bool {
 	open := make([]bool, len(p))
@@ -226,7 +188,10 @@ func TestGatesFindMasksThatAreNearlyTheBestOfAll(t *testing.T) {
 	t.Logf("seed %d", seed)
 	dense := graphtest.Parse(t, pointwise)
 	w := constOf(dense, "w").F32s()
-	var h [8][8]float64
+	h := make([][]float64, 8)
+	for i := range h {
+		h[i] = make([]float64, 8)
+	}
 	for in := range alike(320).Inputs(context.Background(), dense) {
 		x := in[0].F32s()
 		for i := range 8 {
@@ -253,11 +218,11 @@ func TestGatesFindMasksThatAreNearlyTheBestOfAll(t *testing.T) {
 				mask |= 1 << c
 			}
 		}
-		magnitude += remaining(h, w[row*8:][:8], mask)
+		magnitude += graphtest.Leftover(h, w[row*8:][:8], mask)
 		least := math.Inf(1)
 		for m := range uint(1 << 8) {
 			if bits.OnesCount(m) == keep {
-				least = min(least, remaining(h, w[row*8:][:8], m))
+				least = min(least, graphtest.Leftover(h, w[row*8:][:8], m))
 			}
 		}
 		best += least
@@ -290,7 +255,7 @@ func TestGatesFindMasksThatAreNearlyTheBestOfAll(t *testing.T) {
 		if bits.OnesCount(mask) != keep {
 			t.Errorf("row %d keeps %b, want %d", row, mask, keep)
 		}
-		found += remaining(h, w[row*8:][:8], mask)
+		found += graphtest.Leftover(h, w[row*8:][:8], mask)
 	}
 	t.Logf("errors by magnitude %.4g, gates %.4g, the best masks %.4g; %+v", magnitude, found, best, rep.Blocks)
 	if found > 1.25*best || found > 0.5*magnitude {
