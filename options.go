@@ -421,7 +421,7 @@ func (o *CompileOptions) passContext(seen *calib.Observer) (*passes.Context, err
 	if _, err := ParseTarget(string(o.Target)); err != nil {
 		return nil, err
 	}
-	c := &passes.Context{Masks: o.Prune.Masks, Store16: o.Target == CPU}
+	c := &passes.Context{Masks: o.Prune.Masks, Store16: o.Target == CPU, Depthwise8: o.Target == CPU}
 	if p := o.Profile; p != nil {
 		if o.Target != CPU {
 			return nil, option.Errorf("%v %s: profiles are of CPUs, want none where %v is %s", option.Profile, p.Name, option.Target, o.Target)

@@ -128,13 +128,13 @@ type IntegerKernel interface {
 // channels, where what a tap reads needs no panel.
 type PlaneKernel interface {
 	IntegerKernel
-	// Planes prepares the weight, whose K is so many taps of each channel, for Columns;
-	// false where panels are to be used.
-	Planes(taps int) (PlaneColumns, bool)
+	// Planes prepares the weight, whose K is so many taps of each channel, for Columns, and says how many channels
+	// a step of them is; 0 where panels are to be used.
+	Planes(taps int) (columns PlaneColumns, step int)
 }
 
-// PlaneColumns computes rows r0 to r1, multiples of 16, of C = W X for cols columns, at
-// most 64. Step s is 64 channels of a tap: those of the first tap, then those of the
+// PlaneColumns computes rows r0 to r1, multiples of 16 but for the last, of C = W X for cols columns, at
+// most 64. Step s is some channels of a tap: those of the first tap, then those of the
 // next. What they meet in column j begins at x[at[s]+4*j], four channels side by side
 // and the next four pitch elements on; 64 columns are read.
 type PlaneColumns func(c []int32, x []uint8, at []int32, pitch, cols, r0, r1 int)

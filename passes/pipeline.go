@@ -86,6 +86,8 @@ type Context struct {
 	Portable bool // the graph is to be written as ONNX
 	Store16  bool // the target reads weights of 16 bits as they are
 
+	Depthwise8 bool // the target has kernels for depthwise convolutions of 8-bit integers
+
 	halves quant.Halves // what computed in 16-bit floats
 }
 
@@ -143,7 +145,7 @@ var Pipeline = []Pass{
 			if c.Prune.Asks() { // narrow comes after that
 				return 0, nil
 			}
-			return quant.Products(g)
+			return quant.Products(g, c.Depthwise8)
 		},
 	},
 	{
@@ -230,7 +232,7 @@ var Pipeline = []Pass{
 			if !c.Prune.Asks() {
 				return 0, nil
 			}
-			n, err := quant.Products(g)
+			n, err := quant.Products(g, c.Depthwise8)
 			if err != nil {
 				return n, err
 			}
@@ -285,7 +287,9 @@ var Pipeline = []Pass{
 			if c.Quant == nil {
 				return 0, nil
 			}
-			r, err := quant.Run(ctx, g, *c.Quant)
+			q := *c.Quant
+			q.Depthwise = c.Depthwise8
+			r, err := quant.Run(ctx, g, q)
 			if err != nil {
 				return 0, err
 			}
@@ -307,8 +311,8 @@ var Pipeline = []Pass{
 	{
 		Name: "integers", Doc: "compute quantised products in integers, and pass u8 from one to the next",
 		Needs: Typed | Folded | Pruned, Makes: Integer, Role: Unportable,
-		Run: func(_ context.Context, _ *Context, g *ir.Graph) (int, error) {
-			n, err := quant.Products(g)
+		Run: func(_ context.Context, c *Context, g *ir.Graph) (int, error) {
+			n, err := quant.Products(g, c.Depthwise8)
 			if err != nil {
 				return n, err
 			}

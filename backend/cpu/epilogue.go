@@ -157,9 +157,9 @@ type integerEpilogue struct {
 	ones    backend.TokenKernel // sums up the columns of X, where there are zero points
 }
 
-// newIntegerEpilogue prepares the epilogue of n, whose weight has the given kernel and rows of k
-// elements; ok is false where its bias is no constant.
-func newIntegerEpilogue(n *ir.Node, q *op.Quant, e *op.Epilogue, kernel backend.IntegerKernel, k int) (*integerEpilogue, bool) {
+// newIntegerEpilogue prepares the epilogue of n, whose weight has rows of k elements with the given
+// sums; ok is false where its bias is no constant.
+func newIntegerEpilogue(n *ir.Node, q *op.Quant, e *op.Epilogue, sums []int32, k int) (*integerEpilogue, bool) {
 	bias, ok := constantF32(n, 2)
 	if !ok {
 		return nil, false
@@ -170,7 +170,7 @@ func newIntegerEpilogue(n *ir.Node, q *op.Quant, e *op.Epilogue, kernel backend.
 		ep.ResScale = q.RScale
 		shift = -q.RScale * float32(q.RZero)
 	}
-	ep.centre(kernel.Sums(), q.WZero, k)
+	ep.centre(sums, q.WZero, k)
 	for m := range ep.sums {
 		b := shift
 		if bias != nil {
@@ -183,6 +183,7 @@ func newIntegerEpilogue(n *ir.Node, q *op.Quant, e *op.Epilogue, kernel backend.
 	ep.Lo, ep.Hi = ep.lo, ep.hi
 	if ep.u8 && ep.act == nil {
 		ep.ToU8(q.YScale, q.YZero)
+		ep.InSteps()
 	} else if ep.u8 {
 		ep.quant = ikernel.NoLimits()
 		ep.quant.ToU8(q.YScale, q.YZero)
@@ -229,7 +230,7 @@ func (e *integerEpilogue) own() *integerEpilogue {
 		return e
 	}
 	c := *e
-	c.Sum, c.Scale = slices.Clone(e.Sum), slices.Clone(e.Scale)
+	c.Epilogue = e.Epilogue.Clone()
 	return &c
 }
 
@@ -242,6 +243,9 @@ func (e *integerEpilogue) begin(in []*tensor.Tensor, zero int) int {
 	case e.dynamic:
 		zero = int(in[op.DynamicZero].Bytes()[0])
 		e.scaleBy(in[op.DynamicScale].F32s()[0], zero)
+		if e.u8 && e.act == nil {
+			e.InSteps()
+		}
 	}
 	return zero
 }
@@ -272,7 +276,7 @@ func (e *integerEpilogue) lessZeros(first, rows, n int, c, xsums []int32) {
 	}
 }
 
-// scratch is the number of floats that finish needs.
+// scratch is the number of floats that finish needs for rows of ikernel.Columns.
 func (e *integerEpilogue) scratch() int {
 	if e.act != nil && e.u8 {
 		return ikernel.Columns
@@ -280,10 +284,19 @@ func (e *integerEpilogue) scratch() int {
 	return 0
 }
 
-// finish stores rows of n sums, 64 apart: y and res have rows ldy apart. first is the
-// first row, or with ByColumn the first column, and tmp as long as scratch says.
-func (e *integerEpilogue) finish(first, rows, n int, c []int32, y, res ikernel.Elems, ldy int, tmp []float32) {
-	const ldc = ikernel.Columns
+// intRows are rows of sums, ld apart.
+type intRows struct {
+	c  []int32
+	ld int
+}
+
+// panelSums are rows of sums as kernels of panels leave them.
+func panelSums(c []int32) intRows { return intRows{c, ikernel.Columns} }
+
+// finish stores rows of n sums: y and res have rows ldy apart. first is the
+// first row, or with ByColumn the first column. tmp has room for a row where scratch says that it is needed.
+func (e *integerEpilogue) finish(first, rows, n int, sums intRows, y, res ikernel.Elems, ldy int, tmp []float32) {
+	c, ldc := sums.c, sums.ld
 	if e.i32 {
 		for r := range rows {
 			dst, sum := asInts(y.F32[r*ldy:][:n]), e.Sum[first+r]

@@ -84,9 +84,12 @@ func (g *convGeometry) matrixOf() *convGeometry {
 		images: g.images, groups: 1, channels: k, rows: g.rows, taps: 1}
 }
 
-// bindIntegerConv makes the kernel of a quantised Conv of one group over at most op.MaxQuantAxes spatial axes.
+// bindIntegerConv makes the kernel of a quantised Conv, of one group or depthwise, over at most op.MaxQuantAxes spatial axes.
 func bindIntegerConv(p *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.Conv)
+	if o.Group != 1 {
+		return bindIntegerDepthwise(p, n, o)
+	}
 	kernel, err := p.integerWeight(n)
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
 	if err != nil || kernel == nil || len(xs) > 2+op.MaxQuantAxes || prod(ys) == 0 || prod(xs) == 0 {
@@ -96,9 +99,15 @@ func bindIntegerConv(p *program, n *ir.Node) (*bound, error) {
 	if err != nil {
 		return nil, err
 	}
-	ep, ok := newIntegerEpilogue(n, &o.Quant, &o.Epilogue, kernel, g.channels*g.taps)
+	ep, ok := newIntegerEpilogue(n, &o.Quant, &o.Epilogue, kernel.Sums(), g.channels*g.taps)
 	if !ok {
 		return nil, nil
+	}
+	if g.flat() && ep.ones == nil {
+		return newIntegerLinear(kernel, ep, g.images, g.rows, g.channels*g.taps).bound(), nil
+	}
+	if c := g.patches(kernel, ep); c != nil {
+		return c.bound(), nil
 	}
 	return newIntegerConv(g, kernel, ep, o.XZero), nil
 }
@@ -146,14 +155,15 @@ func newIntegerConv(g *convGeometry, kernel backend.IntegerKernel, ep *integerEp
 	if g.channels*max(c.channel, g.inPlane) >= 1<<31-64 { // of which offsets are 32 bits
 		return nil
 	}
+	step := 0
 	if k, ok := kernel.(backend.PlaneKernel); ok && !c.direct && ep.ones == nil {
-		if c.columns, ok = k.Planes(g.taps); ok {
+		if c.columns, step = k.Planes(g.taps); step > 0 {
 			c.group = ikernel.Group
 		}
 	}
 	if c.columns != nil {
 		for _, t := range c.taps {
-			for i := 0; i < g.channels; i += ikernel.PlaneStep {
+			for i := 0; i < g.channels; i += step {
 				c.steps = append(c.steps, int32(i*c.channel+c.group*(t.phase*c.planes.rows*c.cols+t.shift)))
 			}
 		}
@@ -221,7 +231,7 @@ func (c *integerConv) bound() *bound {
 					k := min(c.outW-at, col+n-j)
 					if k > 0 {
 						to := r*g.outPlane + line*c.outW + at
-						ep.finish(r, count, k, p.sums[j-col:], y.From(to), res.From(to), g.outPlane, tmp)
+						ep.finish(r, count, k, panelSums(p.sums[j-col:]), y.From(to), res.From(to), g.outPlane, tmp)
 					}
 					j += min(c.cols-at, col+n-j)
 				}
@@ -345,7 +355,7 @@ func bindIntegerLinear(p *program, n *ir.Node, q *op.Quant, e *op.Epilogue) (*bo
 		return nil, err
 	}
 	k := xs[len(xs)-1]
-	ep, ok := newIntegerEpilogue(n, q, e, kernel, k)
+	ep, ok := newIntegerEpilogue(n, q, e, kernel.Sums(), k)
 	if !ok {
 		return nil, nil
 	}
@@ -457,7 +467,7 @@ func (l *integerLinear) bound() *bound {
 				count := min(block, l.m-r)
 				l.multiply(ep, t, r, count)
 				to := t0*l.m + r
-				ep.finish(r, t.n, count, t.sums, y.From(to), res.From(to), l.m, tmp)
+				ep.finish(r, t.n, count, panelSums(t.sums), y.From(to), res.From(to), l.m, tmp)
 			}
 		}
 		sumUp := func(worker, i int) {

@@ -39,10 +39,17 @@ func product8(r *rand.Rand) (*ir.Graph, []*tensor.Tensor, error) {
 		c, rank := pick(1, 3, 4, 9, 64, 64, 128), pick(1, 2, 2, 2)
 		conv := o.(*op.Conv)
 		in, kernel := []int{batch, c}, []int{m, c}
+		depthwise := c > 1 && r.IntN(3) == 0
+		if depthwise {
+			m, conv.Group, kernel = c, c, []int{c, 1}
+		}
 		for range rank {
 			k, s, d := pick(1, 1, 2, 3), pick(1, 1, 2, 3), pick(1, 1, 2)
+			if depthwise {
+				k, s, d = pick(1, 3, 3, 5, 9), pick(1, 1, 2, 3, 5), pick(1, 1, 2, 5)
+			}
 			conv.Strides, conv.Dilations = append(conv.Strides, s), append(conv.Dilations, d)
-			in, kernel = append(in, pick(5, 7, 8, 9, 21)), append(kernel, k)
+			in, kernel = append(in, pick(5, 7, 8, 9, 21, 70)), append(kernel, k)
 		}
 		for range 2 * rank {
 			conv.Pads = append(conv.Pads, r.IntN(3))

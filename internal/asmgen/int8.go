@@ -18,8 +18,9 @@ const (
 func int8Kernels() {
 	for v := 1; v <= intColumns/16; v++ {
 		for rows := 1; rows <= intRows; rows++ {
-			intGemm(rows, v, true)
-			intGemm(rows, v, false)
+			intGemm(rows, v, true, false)
+			intGemm(rows, v, false, false)
+			intGemm(rows, v, true, true)
 		}
 		intSpmm(v)
 	}
@@ -35,7 +36,10 @@ func int8Kernels() {
 	for _, byColumn := range []bool{false, true} {
 		for _, out := range []string{"f32", "u8"} {
 			for _, res := range []string{"", "f32", "u8"} {
-				intFinish(out, res, byColumn)
+				intFinish(out, res, byColumn, false)
+				if out == "u8" && res != "f32" {
+					intFinish(out, res, byColumn, true)
+				}
 			}
 		}
 	}
@@ -47,6 +51,8 @@ func int8Kernels() {
 		intInterleave(step)
 	}
 	intMaxPool()
+	depthwise8(32)
+	depthwise8(64)
 	intMax()
 }
 
@@ -67,22 +73,27 @@ func zeroed(n int) []VecVirtual {
 }
 
 // intGemm generates a tile of rows rows and v vectors of columns. The panel is u8
-// and the rows i8 where the weight is on the left, else the other way round.
-func intGemm(rows, v int, weightLeft bool) {
+// and the rows i8 where the weight is on the left, else the other way round. With planes
+// the columns lie in planes of four channels, where each group begins at an offset of its own.
+func intGemm(rows, v int, weightLeft, planes bool) {
 	types, left, right := "s8u8", "int8", "uint8"
 	if !weightLeft {
 		types, left, right = "u8s8", "uint8", "int8"
 	}
 	const unroll = 4
-	name := fmt.Sprintf("gemm_%s_%dx%d_vnni", types, rows, 16*v)
-	begin(name, fmt.Sprintf("func(k4 int, a *%s, lda int, b *%s, c *int32, ldc int)", left, right),
-		fmt.Sprintf("%s computes %d rows of a product with a panel:", name, rows),
+	name, arg, what, at := "gemm_"+types, "", "a panel", fmt.Sprintf("i/4*%d", groupBytes)
+	if planes {
+		name, arg, what, at = name+"_planes", "at *int32, ", "columns in planes", "int(at[i/4])"
+	}
+	name += fmt.Sprintf("_%dx%d_vnni", rows, 16*v)
+	begin(name, fmt.Sprintf("func(k4 int, a *%s, lda int, b *%s, %sc *int32, ldc int)", left, right, arg),
+		fmt.Sprintf("%s computes %d rows of a product with %s:", name, rows, what),
 		"",
 		fmt.Sprintf("\tfor r := range %d {", rows),
 		fmt.Sprintf("\t\tfor j := range %d {", 16*v),
 		"\t\t\tvar s int32",
 		"\t\t\tfor i := range 4 * k4 {",
-		fmt.Sprintf("\t\t\t\ts += int32(a[r*lda+i]) * int32(b[i/4*%d+4*j+i%%4])", groupBytes),
+		fmt.Sprintf("\t\t\t\ts += int32(a[r*lda+i]) * int32(b[%s+4*j+i%%4])", at),
 		"\t\t\t}",
 		"\t\t\tc[r*ldc+j] = s",
 		"\t\t}",
@@ -91,6 +102,10 @@ func intGemm(rows, v int, weightLeft bool) {
 	a := Load(Param("a"), GP64())
 	lda := Load(Param("lda"), GP64())
 	b := Load(Param("b"), GP64())
+	var offset, from Register
+	if planes {
+		offset, from = Load(Param("at"), GP64()), GP64()
+	}
 	var a3 Register
 	if rows > 3 {
 		a3 = GP64()
@@ -119,9 +134,14 @@ func intGemm(rows, v int, weightLeft bool) {
 	step := func(u int) {
 		sum := acc[u%sets]
 		xs := make([]VecVirtual, v)
+		m := Mem{Base: b, Disp: groupBytes * u}
+		if planes {
+			MOVLQSX(Mem{Base: offset, Disp: 4 * u}, from)
+			m = Mem{Base: b, Index: from, Scale: 1}
+		}
 		for i := range xs {
 			xs[i] = zmm()
-			VMOVDQU32(Mem{Base: b, Disp: groupBytes*u + 64*i}, xs[i])
+			VMOVDQU32(m.Offset(64*i), xs[i])
 		}
 		for r := range rows {
 			w := zmm()
@@ -140,7 +160,11 @@ func intGemm(rows, v int, weightLeft bool) {
 		if rows > 3 {
 			add(4*n, a3)
 		}
-		add(groupBytes*n, b)
+		if planes {
+			add(4*n, offset)
+		} else {
+			add(groupBytes*n, b)
+		}
 	}
 	SUBQ(Imm(unroll), k)
 	JL(LabelRef("tail"))
@@ -443,8 +467,9 @@ func intPackTokens() {
 
 // intFinish generates the epilogue of integer sums: a residual of type res, nothing
 // where it is empty, is added, and the result stored as out. Scales and biases belong
-// to the rows or, with byColumn, to the columns.
-func intFinish(out, res string, byColumn bool) {
+// to the rows or, with byColumn, to the columns. near is for results in u8 that fit into 32 bits
+// before they are limited: then one multiplication and addition makes them of sums.
+func intFinish(out, res string, byColumn, near bool) {
 	name, which := "finish", "r"
 	if byColumn {
 		name, which = "finishColumns", "j"
@@ -453,24 +478,33 @@ func intFinish(out, res string, byColumn bool) {
 	if res != "" {
 		name += "_" + res
 	}
+	args, v := "sum *int32, scale, bias *float32", fmt.Sprintf("\t\t\tv := float32(c[r*ldc+j]+sum[%[1]s])*scale[%[1]s] + bias[%[1]s]", which)
+	result := map[string]string{"f32": "\t\t\ty[r*ldy+j] = v", "u8": "\t\t\ty[r*ldy+j] = uint8(round(v*p[2]) + p[3])"}[out]
+	if near {
+		name += "_near"
+		args, v = "scale, bias *float32", fmt.Sprintf("\t\t\tv := (float32(c[r*ldc+j])*scale[%[1]s] + bias[%[1]s]) / p[2]", which)
+	}
 	name += "_avx512"
 	goType := map[string]string{"f32": "float32", "u8": "uint8", "": "uint8"}
-	begin(name, fmt.Sprintf("func(rows, n int, c *int32, ldc int, sum *int32, scale, bias *float32, y *%s, res *%s, ldy int, p *float32)", goType[out], goType[res]),
+	begin(name, fmt.Sprintf("func(rows, n int, c *int32, ldc int, %s, y *%s, res *%s, ldy int, p *float32)", args, goType[out], goType[res]),
 		name+" finishes rows of n sums:",
 		"",
 		"\tfor r := range rows {",
 		"\t\tfor j := range n {",
-		fmt.Sprintf("\t\t\tv := float32(c[r*ldc+j]+sum[%[1]s])*scale[%[1]s] + bias[%[1]s]", which),
+		v,
 		map[string]string{"": "", "f32": "\t\t\tv += res[r*ldy+j]", "u8": "\t\t\tv += float32(res[r*ldy+j]) * p[4]"}[res],
 		"\t\t\tv = min(max(v, p[0]), p[1])",
-		map[string]string{"f32": "\t\t\ty[r*ldy+j] = v", "u8": "\t\t\ty[r*ldy+j] = uint8(round(v*p[2]) + p[3])"}[out],
+		result,
 		"\t\t}",
 		"\t}")
 	rows := Load(Param("rows"), GP64())
 	n := Load(Param("n"), GP64())
 	c := Load(Param("c"), GP64())
 	ldc := Load(Param("ldc"), GP64())
-	sum := Load(Param("sum"), GP64())
+	var sum Register
+	if !near {
+		sum = Load(Param("sum"), GP64())
+	}
 	scale := Load(Param("scale"), GP64())
 	bias := Load(Param("bias"), GP64())
 	y := Load(Param("y"), GP64())
@@ -499,8 +533,13 @@ func intFinish(out, res string, byColumn bool) {
 		VPACKSSDW(zero, zero, zero)
 		VMULPS(inv, lo, lo)
 		VMULPS(inv, hi, hi)
-		VCVTPS2DQ(lo, lo)
-		lo = toBytes([4]VecVirtual{lo, lo, lo, lo}, zero, order)
+		limit := func(v VecVirtual) VecVirtual {
+			VCVTPS2DQ(v, v)
+			return toBytes([4]VecVirtual{v, v, v, v}, zero, order)
+		}
+		if lo = limit(lo); near {
+			hi = limit(hi)
+		}
 		if res == "u8" {
 			VMULPS(inv, rs, rs)
 		}
@@ -525,14 +564,16 @@ func intFinish(out, res string, byColumn bool) {
 	Label("row")
 	var rowSum, rowScale, rowBias VecVirtual
 	if !byColumn {
-		rowSum, rowScale, rowBias = zmm(), zmm(), zmm()
-		VPBROADCASTD(Mem{Base: sum}, rowSum)
+		if rowScale, rowBias = zmm(), zmm(); !near {
+			rowSum = zmm()
+			VPBROADCASTD(Mem{Base: sum}, rowSum)
+			add(4, sum)
+		}
 		VBROADCASTSS(Mem{Base: scale}, rowScale)
 		VBROADCASTSS(Mem{Base: bias}, rowBias)
-		add(4, sum)
 		add(4, scale)
 		add(4, bias)
-		if out == "u8" {
+		if out == "u8" && !near {
 			VMULPS(inv, rowScale, rowScale)
 			VMULPS(inv, rowBias, rowBias)
 		}
@@ -561,13 +602,17 @@ func intFinish(out, res string, byColumn bool) {
 		x := load(c, 4)
 		s, f, b := rowSum, rowScale, rowBias
 		if byColumn {
-			s, f, b = load(sum, 4), load(scale, 4), load(bias, 4)
-			if out == "u8" {
+			if f, b = load(scale, 4), load(bias, 4); !near {
+				s = load(sum, 4)
+			}
+			if out == "u8" && !near {
 				VMULPS(inv, f, f)
 				VMULPS(inv, b, b)
 			}
 		}
-		VPADDD(s, x, x)
+		if !near {
+			VPADDD(s, x, x)
+		}
 		VCVTDQ2PS(x, x)
 		if out == "f32" { // with the two roundings of ONNX's operators
 			VMULPS(f, x, x)
@@ -622,11 +667,16 @@ func intFinish(out, res string, byColumn bool) {
 					continue
 				}
 				v[i] = sums(i, masked && i == vectors-1)
-				VMINPS(hi, v[i], v[i])
+				if !near {
+					VMINPS(hi, v[i], v[i])
+				}
 				VCVTPS2DQ(v[i], v[i])
 			}
 			b := toBytes(v, zero, order)
 			VPMAXUB(lo, b, b)
+			if near {
+				VPMINUB(hi, b, b)
+			}
 			d := Mem{Base: y, Index: j, Scale: 1}
 			if masked {
 				VMOVDQU8(b, bytes, d)

@@ -82,6 +82,7 @@ func int8AVX2() {
 	maxPoolAVX2(16)
 	maxPoolAVX2(8)
 	maxAVX2()
+	depthwiseAVX2()
 }
 
 // Rows of tiles of 16 columns: with two rows of the panel, a weight and what else a

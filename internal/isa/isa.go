@@ -17,10 +17,13 @@ func AVX512() bool { return cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86
 // VNNI reports whether kernels for integers in AVX-512 with VNNI run.
 func VNNI() bool { return AVX512() && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VNNI }
 
+// VBMI reports whether kernels for VNNI may pick single bytes of a register, too.
+func VBMI() bool { return VNNI() && cpu.X86.HasAVX512VBMI }
+
 // AMX reports whether the processor has tiles of 8-bit integers, and what the kernels
 // use beside them; the system may have to be asked for them.
 func AMX() bool {
-	return VNNI() && cpu.X86.HasAVX512VBMI && cpu.X86.HasAMXTile && cpu.X86.HasAMXInt8
+	return VBMI() && cpu.X86.HasAMXTile && cpu.X86.HasAMXInt8
 }
 
 // AVX2 reports whether kernels for AVX2 run: they use FMA, too.

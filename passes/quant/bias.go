@@ -14,6 +14,9 @@ type means struct {
 
 func newMeans(p product) *means {
 	w := p.Inputs[1].Const
+	if p.depthwise {
+		return &means{conv: true, sum: make([]float64, p.rows)}
+	}
 	if p.Op.Kind() == "Conv" {
 		return &means{conv: true, sum: make([]float64, w.Dim(1))}
 	}
@@ -64,7 +67,10 @@ func (m *means) shift(p product, q *quantised) []float64 {
 	ints := tensor.Data[int8](q.ints)
 	for i, v := range w.F32s() {
 		r, c := i/inner%p.rows, i/p.rows // of a weight [K,M]
-		if p.axis == 0 {
+		switch {
+		case p.depthwise:
+			c = r
+		case p.axis == 0:
 			c = i % inner / taps
 		}
 		out[r] += (float64(v) - float64(ints[i])*float64(q.scales[r])) * m.sum[c] / m.count

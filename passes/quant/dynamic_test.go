@@ -117,7 +117,7 @@ func TestDynamicProductsComputeInIntegers(t *testing.T) {
 		g := dynamicProducts(t, r)
 		before := g.Clone()
 		outputs := names(g)
-		if n, err := quant.Products(g); err != nil || n != len(g.Outputs) {
+		if n, err := quant.Products(g, true); err != nil || n != len(g.Outputs) {
 			t.Fatalf("%d: %d products, %v in\n%s", i, n, err, before)
 		}
 		if err := g.Verify(); err != nil {
@@ -215,7 +215,7 @@ func TestPartsOfDynamicProducts(t *testing.T) {
 	} {
 		g := graphtest.Parse(t, head+"  "+c.text+"\n}")
 		before := g.Clone()
-		if _, err := quant.Products(g); err != nil {
+		if _, err := quant.Products(g, true); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}

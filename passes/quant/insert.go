@@ -21,6 +21,8 @@ type Options struct {
 	Ranges   Ranges
 	// KeepFloat names nodes or weights whose products stay in floating point.
 	KeepFloat []prune.Glob
+	// Depthwise quantises depthwise convolutions, too: the device has kernels for them.
+	Depthwise bool
 	// All quantises the products that make most of the model's error, too.
 	All bool
 	// Portable quantises what other runtimes need to compute in integers, too:
@@ -51,12 +53,14 @@ type product struct {
 	*ir.Node
 	axis int // of the weight, along which its rows lie
 	rows int
+
+	depthwise bool // each row meets a channel of its own
 }
 
 // productOf returns n where it can become a product of 8-bit integers: a Conv of one
-// group over at most op.MaxQuantAxes axes, a MatMul or a Gemm of f32 with a constant matrix on the right and at most a
-// constant bias for each row.
-func productOf(n *ir.Node) (p product, ok bool) {
+// group, or a depthwise one where that is asked for, over at most op.MaxQuantAxes axes, a MatMul or a Gemm of f32 with a constant matrix on
+// the right and at most a constant bias for each row.
+func productOf(n *ir.Node, depthwise bool) (p product, ok bool) {
 	o, ok := n.Op.(op.Quantisable)
 	if !ok || o.Integers().Quantised() {
 		return p, false
@@ -65,17 +69,20 @@ func productOf(n *ir.Node) (p product, ok bool) {
 	if x.IsConst() || x.Type.DType != tensor.F32 || w.Const == nil || w.Const.DType() != tensor.F32 || !finite(w.Const) {
 		return p, false
 	}
-	return shaped(n, w.Const)
+	return shaped(n, w.Const, depthwise)
 }
 
 // shaped is productOf for a weight w of any element type.
-func shaped(n *ir.Node, w *tensor.Tensor) (p product, ok bool) {
+func shaped(n *ir.Node, w *tensor.Tensor, depthwise bool) (p product, ok bool) {
 	p.Node = n
 	if o, gemm := n.Op.(*op.Gemm); gemm && (o.Alpha != 1 || o.Beta != 1 && n.Input(2) != nil || o.TransA) {
 		return p, false
 	}
 	if p.axis, p.rows, ok = matrixOf(n.Op, w); !ok {
-		return p, false
+		if p.depthwise = depthwise && isDepthwise(n.Op, w); !p.depthwise {
+			return p, false
+		}
+		p.rows = w.Dim(0)
 	}
 	return p, p.bias() == nil || p.bias().Const != nil && p.bias().Const.DType() == tensor.F32 && vector(p.bias().Type, p.rows)
 }
@@ -103,6 +110,12 @@ func matrixOf(o ir.Op, w *tensor.Tensor) (axis, rows int, ok bool) {
 	}
 	rows = w.Dim(axis)
 	return axis, rows, w.Len()/rows <= op.MaxQuantK
+}
+
+// isDepthwise reports whether o is a Conv with a window of w for each channel, over so few axes that devices may have a kernel of integers for it.
+func isDepthwise(o ir.Op, w *tensor.Tensor) bool {
+	c, ok := o.(*op.Conv)
+	return ok && w.Rank() > 2 && w.Rank() <= 2+op.MaxQuantAxes && c.Group == w.Dim(0) && w.Dim(1) == 1 && w.Len() > 0 && w.Len()/w.Dim(0) <= op.MaxQuantK
 }
 
 // bias is the input that is added for each row.
@@ -200,7 +213,7 @@ func (o *Options) chosen(g *ir.Graph, r *Result) ([]string, error) {
 		if q, ok := n.Op.(op.Quantisable); ok && q.Integers().Quantised() {
 			continue
 		}
-		_, product := productOf(n)
+		_, product := productOf(n, o.Depthwise)
 		product = product && n.Graph() == g
 		if glob, ok := kept[n]; ok {
 			r.Kept = append(r.Kept, Kept{n.Name, u.Value.Name, "kept by " + glob.String()})
@@ -271,7 +284,7 @@ func (o *Options) inserter(g *ir.Graph, products []string) *inserter {
 		named[name] = true
 	}
 	for _, n := range g.Nodes {
-		if p, ok := productOf(n); ok && named[n.Name] {
+		if p, ok := productOf(n, o.Depthwise); ok && named[n.Name] {
 			s.products[n] = p
 			s.order = append(s.order, p)
 		}

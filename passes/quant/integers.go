@@ -12,17 +12,17 @@ import (
 
 // Products makes the products of g whose operands DequantizeLinear nodes make, QLinearConv and
 // QLinearMatMul nodes, and MatMulInteger and ConvInteger nodes behind DynamicQuantizeLinear
-// nodes, products of 8-bit integers with an f32 result, and returns their number. It must
-// come before constants are folded: a folded DequantizeLinear of a weight cannot be
+// nodes, products of 8-bit integers with an f32 result, and returns their number; depthwise convolutions
+// only where that is asked for. It must come before constants are folded: a folded DequantizeLinear of a weight cannot be
 // told from an f32 weight.
-func Products(g *ir.Graph) (int, error) {
+func Products(g *ir.Graph, depthwise bool) (int, error) {
 	if _, err := spell(g); err != nil {
 		return 0, err
 	}
 	unsign(g)
 	count := 0
 	for _, n := range slices.Clone(g.Nodes) {
-		done, err := integers(n)
+		done, err := integers(n, depthwise)
 		if err != nil {
 			return count, err
 		}
@@ -65,7 +65,7 @@ func Fuse(g *ir.Graph) (int, error) {
 }
 
 // integers makes n a product of 8-bit integers where its operands allow it.
-func integers(n *ir.Node) (bool, error) {
+func integers(n *ir.Node, depthwise bool) (bool, error) {
 	o, ok := n.Op.(op.Quantisable)
 	if !ok || o.Integers().Quantised() {
 		return false, nil
@@ -91,7 +91,7 @@ func integers(n *ir.Node) (bool, error) {
 		}
 		n.SetInput(2, nil)
 	}
-	p, ok := shaped(n, w.ints)
+	p, ok := shaped(n, w.ints, depthwise && !runtime)
 	if !ok || !w.alongs(p) || bias != nil && (len(b) != p.rows || !vector(bias.Type, p.rows)) {
 		n.SetInput(2, bias)
 		return false, nil

@@ -53,7 +53,7 @@ func TestQOperatorsBecomeProductsOfIntegers(t *testing.T) {
 		text := strings.NewReplacer("ZERO", zero, "DATA", data).Replace(qoperators)
 		g := graphtest.Parse(t, text)
 		before := g.Clone()
-		if n, err := quant.Products(g); err != nil || n == 0 {
+		if n, err := quant.Products(g, true); err != nil || n == 0 {
 			t.Fatalf("%d products, %v", n, err)
 		}
 		if _, err := quant.Fuse(g); err != nil {
@@ -96,7 +96,7 @@ func TestQOperatorsOfOtherWeightsStay(t *testing.T) {
   return %m
 }`
 	g := graphtest.Parse(t, text)
-	if n, err := quant.Products(g); err != nil || n != 0 {
+	if n, err := quant.Products(g, true); err != nil || n != 0 {
 		t.Fatalf("%d products, %v", n, err)
 	}
 	if got, want := kinds(g), "QLinearMatMul:u8"; got != want {
@@ -156,7 +156,7 @@ func TestScalesOfSumsAreNormal(t *testing.T) {
   %y: f32[1,2] = DequantizeLinear "y" (%p, %sy, %z)
   return %y
 }`))
-		if _, err := quant.Products(g); err != nil {
+		if _, err := quant.Products(g, true); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := quant.Fuse(g); err != nil {

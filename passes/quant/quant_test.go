@@ -41,7 +41,7 @@ func quantise(t *testing.T, g *ir.Graph, o quant.Options) {
 	if err := g.Verify(); err != nil {
 		t.Fatalf("inserted: %v in\n%s", err, g)
 	}
-	if _, err := quant.Products(g); err != nil {
+	if _, err := quant.Products(g, true); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := quant.Fuse(g); err != nil {
@@ -128,7 +128,7 @@ func TestWhatInsertWritesIsRecognised(t *testing.T) {
 			t.Errorf("portable %v: the bias comes from %v", portable, from)
 		}
 		back := graphtest.Parse(t, ir.Print(g))
-		if n, err := quant.Products(back); err != nil || n != 2 {
+		if n, err := quant.Products(back, true); err != nil || n != 2 {
 			t.Fatalf("recognised %d products, %v in\n%s", n, err, back)
 		}
 	}
@@ -149,7 +149,7 @@ func TestSignedActivationsBecomeUnsigned(t *testing.T) {
 }`
 	g := graphtest.Parse(t, text)
 	old := g.Clone()
-	if n, err := quant.Products(g); err != nil || n != 1 {
+	if n, err := quant.Products(g, true); err != nil || n != 1 {
 		t.Fatalf("%d products, %v", n, err)
 	}
 	if got, want := kinds(g), "QuantizeLinear:u8 MatMul:f32"; got != want {
@@ -332,7 +332,7 @@ func TestScaledBiasesStayInFloatingPoint(t *testing.T) {
   return %y
 }`)
 	before := ir.Print(g)
-	if n, err := quant.Products(g); n != 0 || err != nil || ir.Print(g) != before {
+	if n, err := quant.Products(g, true); n != 0 || err != nil || ir.Print(g) != before {
 		t.Errorf("%d products, %v in\n%s", n, err, ir.Print(g))
 	}
 }

@@ -177,7 +177,7 @@ func (t *trials) divergence(names []string) (float64, error) {
 	if err := o.inserter(g, names).insert(t.seen); err != nil {
 		return 0, err
 	}
-	if _, err := Products(g); err != nil {
+	if _, err := Products(g, t.Depthwise); err != nil {
 		return 0, err
 	}
 	if _, err := Fuse(g); err != nil {

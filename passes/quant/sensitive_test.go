@@ -90,7 +90,7 @@ func TestSensitiveProductsStayInFloatingPoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, err := quant.Products(c); err != nil || n != r.Products {
+		if n, err := quant.Products(c, true); err != nil || n != r.Products {
 			t.Fatalf("%d products (%v), want %d", n, err, r.Products)
 		}
 		return r

@@ -241,12 +241,17 @@ func qlinearMatMul(g *Gen, kind string) {
 func qlinearConv(g *Gen, kind string) {
 	x := g.shaped(choose(g, tensor.U8, tensor.I8), g.imageShape(2)...)
 	m := 1 + g.r.IntN(4)
-	w := g.weight(g.data(tensor.I8, m, x.dim(1), 2, 2))
+	a, per := Attrs{}, x.dim(1)
+	if g.one(3) { // depthwise
+		m, per = x.dim(1), 1
+		a["group"] = m
+	}
+	w := g.weight(g.data(tensor.I8, m, per, 2, 2))
 	in := []*val{x, g.weight(g.scale()), g.weight(g.zero(x.dt())), w, g.weight(g.scale(m)), g.weight(tensor.New(tensor.I8, m)), g.weight(tensor.Scalar[float32](0.5)), g.weight(g.zero(x.dt()))}
 	if g.one(2) {
 		in = append(in, g.weight(g.data(tensor.I32, m)))
 	}
-	g.node(kind, nil, in...)
+	g.node(kind, a, in...)
 }
 
 func quantizeDynamically(g *Gen, kind string) {

@@ -372,9 +372,12 @@ func quantised(g *Gen) {
 		c := x.dim(1)
 		m := choose(g, 1, 3, 4, 8, c)
 		k := choose(g, 1, 3)
-		axis := Attrs{"axis": 0}
-		w := g.node("DequantizeLinear", axis, g.weight(g.data(tensor.I8, m, c, k, k)), g.weight(g.scale(m)), g.weight(tensor.New(tensor.I8, m)))
-		a := Attrs{}
+		axis, per := Attrs{"axis": 0}, c
+		if g.one(3) { // depthwise
+			m, per = c, 1
+		}
+		w := g.node("DequantizeLinear", axis, g.weight(g.data(tensor.I8, m, per, k, k)), g.weight(g.scale(m)), g.weight(tensor.New(tensor.I8, m)))
+		a := Attrs{"group": c / per}
 		if k == 3 {
 			a["pads"] = []int{1, 1, 1, 1}
 		}

@@ -144,15 +144,16 @@ func (d *denseKernel) Panel(c []int32, x []uint8, cols, r0, r1 int) {
 	d.kern.Spmm(l.rest, r0, r1, k4, x, cols, c, ikernel.Columns, true)
 }
 
-func (d *denseKernel) Planes(taps int) (backend.PlaneColumns, bool) {
+func (d *denseKernel) Planes(taps int) (backend.PlaneColumns, int) {
 	channels := d.k / taps
-	if !d.kern.HasPlanes() || d.m%16 != 0 || d.k%taps != 0 || channels%ikernel.PlaneStep != 0 {
-		return nil, false
+	step := d.kern.PlaneStep(d.m, channels)
+	if step == 0 || d.k%taps != 0 {
+		return nil, 0
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.taps == taps {
-		return d.columns, true
+		return d.columns, step
 	}
 	w := sync.OnceValue(func() []int8 {
 		out := make([]int8, len(d.data))
@@ -169,7 +170,7 @@ func (d *denseKernel) Planes(taps int) (backend.PlaneColumns, bool) {
 	d.columns = func(c []int32, x []uint8, at []int32, pitch, cols, r0, r1 int) {
 		d.kern.GemmPlanes(r1-r0, w()[r0*d.k:], d.k, x, at, pitch, cols, c)
 	}
-	return d.columns, true
+	return d.columns, step
 }
 
 // Direct is false where narrow rows are the faster operand, which a panel of the weight

@@ -64,6 +64,12 @@ var avx2 = Kernels{
 		}
 		max_u8_avx2(len(y), unsafe.SliceData(y), unsafe.SliceData(x))
 	},
+	depthwise: depthwiseAVX2,
+}
+
+func depthwiseAVX2(c []int32, x []uint8, w []int8, p *Windows) {
+	depthwise_u8s8_32_avx2(p.Lines, (p.Columns+7)/8, len(p.at), unsafe.SliceData(x), p.line, unsafe.SliceData(p.at), unsafe.SliceData(w),
+		unsafe.SliceData(c), p.Columns, 8*p.step, &p.pairs[0][0])
 }
 
 // avxvnni is avx2 with products by VNNI.

@@ -8139,3 +8139,228 @@ fewtest:
 end:
 	VZEROUPPER
 	RET
+
+// func depthwise_u8s8_32_avx2(lines int, vectors int, groups int, x *uint8, line int, at *int32, w *int8, c *int32, columns int, step int, order *uint8)
+// Requires: AVX, AVX2
+TEXT ·depthwise_u8s8_32_avx2(SB), NOSPLIT, $0-88
+	MOVQ           order+80(FP), AX
+	VBROADCASTI128 (AX), Y0
+	VBROADCASTI128 16(AX), Y1
+	MOVQ           step+72(FP), AX
+	MOVQ           w+48(FP), CX
+	MOVQ           AX, DX
+	SHRQ           $0x01, DX
+	MOVQ           lines+0(FP), BX
+	MOVQ           groups+16(FP), SI
+	MOVQ           x+24(FP), DI
+	MOVQ           at+40(FP), R8
+	MOVQ           c+56(FP), R9
+	TESTQ          BX, BX
+	JZ             end
+
+line:
+	MOVQ DI, R10
+	MOVQ R9, R11
+	MOVQ vectors+8(FP), R12
+	SUBQ $0x04, R12
+	JL   tail
+
+loop:
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	XORQ  R13, R13
+
+groups4:
+	MOVLQSX      (R8)(R13*4), R14
+	ADDQ         R10, R14
+	VPBROADCASTD (CX)(R13*4), X2
+	VPMOVSXBW    X2, Y7
+	VPSHUFD      $0x00, Y7, Y8
+	VPSHUFD      $0x55, Y7, Y7
+	VMOVDQU      (R14), X2
+	ADDQ         DX, R14
+	VINSERTI128  $0x01, (R14), Y2, Y2
+	VPSHUFB      Y0, Y2, Y9
+	VPMADDWD     Y8, Y9, Y9
+	VPADDD       Y9, Y3, Y3
+	VPSHUFB      Y1, Y2, Y9
+	VPMADDWD     Y7, Y9, Y9
+	VPADDD       Y9, Y3, Y3
+	ADDQ         DX, R14
+	VMOVDQU      (R14), X2
+	ADDQ         DX, R14
+	VINSERTI128  $0x01, (R14), Y2, Y2
+	VPSHUFB      Y0, Y2, Y9
+	VPMADDWD     Y8, Y9, Y9
+	VPADDD       Y9, Y4, Y4
+	VPSHUFB      Y1, Y2, Y9
+	VPMADDWD     Y7, Y9, Y9
+	VPADDD       Y9, Y4, Y4
+	ADDQ         DX, R14
+	VMOVDQU      (R14), X2
+	ADDQ         DX, R14
+	VINSERTI128  $0x01, (R14), Y2, Y2
+	VPSHUFB      Y0, Y2, Y9
+	VPMADDWD     Y8, Y9, Y9
+	VPADDD       Y9, Y5, Y5
+	VPSHUFB      Y1, Y2, Y9
+	VPMADDWD     Y7, Y9, Y9
+	VPADDD       Y9, Y5, Y5
+	ADDQ         DX, R14
+	VMOVDQU      (R14), X2
+	ADDQ         DX, R14
+	VINSERTI128  $0x01, (R14), Y2, Y2
+	VPSHUFB      Y0, Y2, Y9
+	VPMADDWD     Y8, Y9, Y9
+	VPADDD       Y9, Y6, Y6
+	VPSHUFB      Y1, Y2, Y8
+	VPMADDWD     Y7, Y8, Y8
+	VPADDD       Y8, Y6, Y6
+	INCQ         R13
+	CMPQ         R13, SI
+	JL           groups4
+	VMOVDQU      Y3, (R11)
+	VMOVDQU      Y4, 32(R11)
+	VMOVDQU      Y5, 64(R11)
+	VMOVDQU      Y6, 96(R11)
+	LEAQ         (R10)(AX*4), R10
+	ADDQ         $+128, R11
+	SUBQ         $0x04, R12
+	JGE          loop
+
+tail:
+	ADDQ $+4, R12
+	CMPQ R12, $0x03
+	JEQ  tail3
+	CMPQ R12, $0x02
+	JEQ  tail2
+	CMPQ R12, $0x01
+	JEQ  tail1
+	JMP  next
+
+tail3:
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	XORQ  R13, R13
+
+groups3:
+	MOVLQSX      (R8)(R13*4), R14
+	ADDQ         R10, R14
+	VPBROADCASTD (CX)(R13*4), X2
+	VPMOVSXBW    X2, Y6
+	VPSHUFD      $0x00, Y6, Y7
+	VPSHUFD      $0x55, Y6, Y6
+	VMOVDQU      (R14), X2
+	ADDQ         DX, R14
+	VINSERTI128  $0x01, (R14), Y2, Y2
+	VPSHUFB      Y0, Y2, Y8
+	VPMADDWD     Y7, Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	VPSHUFB      Y1, Y2, Y8
+	VPMADDWD     Y6, Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	ADDQ         DX, R14
+	VMOVDQU      (R14), X2
+	ADDQ         DX, R14
+	VINSERTI128  $0x01, (R14), Y2, Y2
+	VPSHUFB      Y0, Y2, Y8
+	VPMADDWD     Y7, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	VPSHUFB      Y1, Y2, Y8
+	VPMADDWD     Y6, Y8, Y8
+	VPADDD       Y8, Y4, Y4
+	ADDQ         DX, R14
+	VMOVDQU      (R14), X2
+	ADDQ         DX, R14
+	VINSERTI128  $0x01, (R14), Y2, Y2
+	VPSHUFB      Y0, Y2, Y8
+	VPMADDWD     Y7, Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPSHUFB      Y1, Y2, Y7
+	VPMADDWD     Y6, Y7, Y7
+	VPADDD       Y7, Y5, Y5
+	INCQ         R13
+	CMPQ         R13, SI
+	JL           groups3
+	VMOVDQU      Y3, (R11)
+	VMOVDQU      Y4, 32(R11)
+	VMOVDQU      Y5, 64(R11)
+	JMP          next
+
+tail2:
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	XORQ  R13, R13
+
+groups2:
+	MOVLQSX      (R8)(R13*4), R14
+	ADDQ         R10, R14
+	VPBROADCASTD (CX)(R13*4), X2
+	VPMOVSXBW    X2, Y5
+	VPSHUFD      $0x00, Y5, Y6
+	VPSHUFD      $0x55, Y5, Y5
+	VMOVDQU      (R14), X2
+	ADDQ         DX, R14
+	VINSERTI128  $0x01, (R14), Y2, Y2
+	VPSHUFB      Y0, Y2, Y7
+	VPMADDWD     Y6, Y7, Y7
+	VPADDD       Y7, Y3, Y3
+	VPSHUFB      Y1, Y2, Y7
+	VPMADDWD     Y5, Y7, Y7
+	VPADDD       Y7, Y3, Y3
+	ADDQ         DX, R14
+	VMOVDQU      (R14), X2
+	ADDQ         DX, R14
+	VINSERTI128  $0x01, (R14), Y2, Y2
+	VPSHUFB      Y0, Y2, Y7
+	VPMADDWD     Y6, Y7, Y7
+	VPADDD       Y7, Y4, Y4
+	VPSHUFB      Y1, Y2, Y6
+	VPMADDWD     Y5, Y6, Y6
+	VPADDD       Y6, Y4, Y4
+	INCQ         R13
+	CMPQ         R13, SI
+	JL           groups2
+	VMOVDQU      Y3, (R11)
+	VMOVDQU      Y4, 32(R11)
+	JMP          next
+
+tail1:
+	VPXOR Y3, Y3, Y3
+	XORQ  R13, R13
+
+groups1:
+	MOVLQSX      (R8)(R13*4), R14
+	ADDQ         R10, R14
+	VPBROADCASTD (CX)(R13*4), X2
+	VPMOVSXBW    X2, Y4
+	VPSHUFD      $0x00, Y4, Y5
+	VPSHUFD      $0x55, Y4, Y4
+	VMOVDQU      (R14), X2
+	ADDQ         DX, R14
+	VINSERTI128  $0x01, (R14), Y2, Y2
+	VPSHUFB      Y0, Y2, Y6
+	VPMADDWD     Y5, Y6, Y6
+	VPADDD       Y6, Y3, Y3
+	VPSHUFB      Y1, Y2, Y5
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y3, Y3
+	INCQ         R13
+	CMPQ         R13, SI
+	JL           groups1
+	VMOVDQU      Y3, (R11)
+
+next:
+	MOVQ line+32(FP), R12
+	ADDQ R12, DI
+	MOVQ columns+64(FP), R12
+	LEAQ (R9)(R12*4), R9
+	DECQ BX
+	JNZ  line
+
+end:
+	VZEROUPPER
+	RET

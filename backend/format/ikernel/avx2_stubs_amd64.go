@@ -860,3 +860,23 @@ func maxPool_u8_3x3s2_8_avx2(rows int, n int, dst *uint8, ldd int, src *uint8, l
 //
 //go:noescape
 func max_u8_avx2(n int, y *uint8, x *uint8)
+
+// depthwise_u8s8_32_avx2 sums up windows over a plane, groups of four taps at a time:
+//
+//	for i := range lines {
+//		for j := range 8 * vectors { // what is behind a line is overwritten by the next one
+//			var s int32
+//			for g := range groups {
+//				for t := range 4 {
+//					s += int32(w[4*g+t]) * int32(x[i*line+int(at[g])+j*stride+t*spread])
+//				}
+//			}
+//			c[i*columns+j] = s
+//		}
+//	}
+//
+// step is what a vector moves by; order says the stride and the spread: which bytes, from a vector's first on,
+// belong to each lane.
+//
+//go:noescape
+func depthwise_u8s8_32_avx2(lines int, vectors int, groups int, x *uint8, line int, at *int32, w *int8, c *int32, columns int, step int, order *uint8)

@@ -69,13 +69,14 @@ func TestKernelsStayWithinTheirArguments(t *testing.T) {
 					}
 				}
 			}
-			if k.HasPlanes() {
-				for _, rows := range []int{16, 32, 48} {
+			if step := k.planeStep; step > 0 {
+				for _, tall := range []int{1, 2, 3, 7} {
+					rows := tall * k.planeRows
 					for _, at := range [][]int32{{0}, {0, 5, 259}} {
 						for _, cols := range []int{1, 16, 17, 33, 64} {
 							const pitch = 301
-							ld := PlaneStep * len(at)
-							x := fenced(t, u8s(r, int(at[len(at)-1])+15*pitch+Group*Columns), first)
+							ld := step * len(at)
+							x := fenced(t, u8s(r, int(at[len(at)-1])+(step/Group-1)*pitch+Group*Columns), first)
 							c := fence[int32](t, span(rows, lanes(cols), Columns), first)
 							k.GemmPlanes(rows, fenced(t, i8s(r, rows*ld), first), ld, x, fenced(t, at, first), pitch, cols, c)
 						}
@@ -96,14 +97,22 @@ func TestKernelsStayWithinTheirArguments(t *testing.T) {
 					k.Frame(u(3*(n+3)), n+3, u(3*src), src, step, 3, n, 1, 2, 9)
 					k.Interleave(u(3*4*(n+3)), 4*(n+3), u(4*3*src), src, 3*src, step, 3, n, 1, 2, 9)
 				}
-				for variant := range 12 {
+				for _, taps := range []int{1, 3, 5} {
+					p := NewWindows(2*n+taps, Axis{2, taps, 1, 1}, Axis{n, taps, 1 + n%2, 1})
+					p.at = fenced(t, p.at, first)
+					k.Depthwise(fence[int32](t, p.Sums(), first), u(p.Bytes()), fenced(t, i8s(r, Group*len(p.at)), first), p)
+				}
+				for variant := range 24 {
 					const rows = 3
-					e := Epilogue{ByColumn: variant&1 != 0, Limits: l}
+					near := variant/12 > 0
+					variant %= 12
+					e := Epilogue{ByColumn: variant&1 != 0, Limits: l, near: near}
 					which := rows
 					if e.ByColumn {
 						which = n
 					}
 					e.Sum, e.Scale, e.Bias = fence[int32](t, which, first), f(which), f(which)
+					e.mul, e.add = f(which), f(which)
 					var y, res Elems
 					if variant&2 != 0 {
 						y.U8 = u(rows * n)

@@ -14,7 +14,10 @@
 // an index expression would. The package imports internal/isa only.
 package ikernel
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 const (
 	// Columns is the number of columns of a panel.
@@ -48,10 +51,13 @@ type Kernels struct {
 	dequantize func(y []float32, x []uint8, scale, zero float32)
 	split      func(n int, even, odd, x []uint8)
 	gemmPlanes func(rows int, w []int8, ldw int, x []uint8, at []int32, pitch, cols int, c []int32) // nil where there is none
+	planeStep  int                                                                                  // k that it takes at a time
+	planeRows  int                                                                                  // of which the rows are a multiple
 	frame      [2]frame                                                                             // by the step less one
 	interleave [2]interleave
 	maxPool    func(rows, n int, dst []uint8, ldd int, src []uint8, lds int)
 	max        func(y, x []uint8)
+	depthwise  func(c []int32, x []uint8, w []int8, p *Windows)
 }
 
 // frame copies rows of n bytes, n being at least 1, into wider ones.
@@ -95,6 +101,31 @@ type Epilogue struct {
 	Scale, Bias []float32
 	ByColumn    bool
 	Limits
+
+	near     bool      // see InSteps
+	mul, add []float32 // of v*Inv where that is near: a sum's factor, and what else there is beside residuals
+}
+
+// Clone returns a copy with slices of its own.
+func (e *Epilogue) Clone() Epilogue {
+	c := *e
+	c.Sum, c.Scale, c.Bias = slices.Clone(e.Sum), slices.Clone(e.Scale), slices.Clone(e.Bias)
+	c.mul, c.add = slices.Clone(e.mul), slices.Clone(e.add)
+	return c
+}
+
+// InSteps has Finish compute results in u8 with fewer steps, once all else is set and until some of it changes: where v*Inv fits into 32 bits
+// before it is limited, whatever the sum and a residual of u8, and nothing that is added to the sum is so large that rounding it
+// moves the result.
+func (e *Epilogue) InSteps() {
+	const mostAdded, mostMul = 1 << 16, 0.25
+	e.near, e.mul, e.add = 255*e.ResScale*e.Inv <= mostAdded, e.mul[:0], e.add[:0]
+	for i, s := range e.Scale {
+		mul := s * e.Inv
+		add := float32((float64(e.Bias[i]) + float64(e.Sum[i])*float64(s)) * float64(e.Inv))
+		e.mul, e.add = append(e.mul, mul), append(e.add, add)
+		e.near = e.near && mul >= 0 && mul <= mostMul && math.Abs(float64(add)) <= mostAdded
+	}
 }
 
 // Limits are the numbers of an epilogue that hold for all elements.
@@ -174,25 +205,27 @@ func (k *Kernels) GemmTokens(rows, k4 int, x []uint8, ldx int, w []int8, cols in
 	k.gemmTokens(rows, k4, x, ldx, w, cols, c, ldc)
 }
 
-// PlaneStep is the number of k that GemmPlanes takes at a time.
-const PlaneStep = 64
+// PlaneStep is the number of k that GemmPlanes takes at a time, 0 where there is no GemmPlanes for so many rows and k of a tap.
+func (k *Kernels) PlaneStep(rows, channels int) int {
+	if k.gemmPlanes == nil || rows%k.planeRows != 0 || channels%k.planeStep != 0 {
+		return 0
+	}
+	return k.planeStep
+}
 
-// HasPlanes reports whether there is GemmPlanes.
-func (k *Kernels) HasPlanes() bool { return k.gemmPlanes != nil }
-
-// GemmPlanes multiplies rows of a weight, a multiple of 16 that are ldw apart, by
-// columns that lie in planes of four channels: what the 64 k from 64*s on meet in
+// GemmPlanes multiplies rows of a weight, ldw apart, by
+// columns that lie in planes of four channels: what the PlaneStep k of step s meet in
 // column j begins at x[at[s]+4*j], four k side by side and the next four pitch bytes
 // on. c[r*Columns+j] is the sum. Up to Columns columns of x are read.
 func (k *Kernels) GemmPlanes(rows int, w []int8, ldw int, x []uint8, at []int32, pitch, cols int, c []int32) {
 	n := lanes(cols)
-	if rows%16 != 0 {
+	if rows%k.planeRows != 0 {
 		panic("ikernel: rows do not fill tiles")
 	}
-	need("weight", len(w), span(rows, PlaneStep*len(at), ldw))
+	need("weight", len(w), span(rows, k.planeStep*len(at), ldw))
 	need("output", len(c), span(rows, n, Columns))
 	for _, o := range at {
-		if o < 0 || pitch < 0 || len(x) < int(o)+15*pitch+Group*Columns {
+		if o < 0 || pitch < 0 || len(x) < int(o)+(k.planeStep/Group-1)*pitch+Group*Columns {
 			panic("ikernel: step outside of the planes")
 		}
 	}
@@ -257,8 +290,9 @@ func (k *Kernels) Finish(e *Epilogue, first, rows, n int, c []int32, ldc int, y,
 	}
 	need("sums", len(c), span(rows, n, ldc))
 	need("output", y.len(), span(rows, n, ldy))
-	for _, have := range []int{len(e.Sum), len(e.Scale), len(e.Bias)} {
-		need("epilogue", have, first+which)
+	need("epilogue", min(len(e.Sum), len(e.Scale), len(e.Bias)), first+which)
+	if e.near {
+		need("epilogue", min(len(e.mul), len(e.add)), first+which)
 	}
 	f := &k.finish[0]
 	if e.ByColumn {

@@ -246,12 +246,14 @@ func TestFinishMatchesPureGo(t *testing.T) {
 	each(t, func(t *testing.T, k *Kernels) {
 		for _, rows := range []int{1, 2, 5} {
 			for _, n := range []int{1, 6, 7, 8, 9, 13, 15, 16, 17, 33, 64, 100} {
-				for variant := range 12 {
+				for variant := range 24 {
+					far := variant / 12 * 10000 // results that do not fit into 32 bits before they are limited
+					variant %= 12
 					e := Epilogue{ByColumn: variant&1 != 0, Limits: NoLimits()}
 					first := r.IntN(3)
 					for range first + max(rows, n) {
 						e.Sum = append(e.Sum, int32(r.IntN(2000)-1000))
-						e.Scale = append(e.Scale, r.Float32()/500)
+						e.Scale = append(e.Scale, r.Float32()/500*float32(1+far*far))
 						e.Bias = append(e.Bias, float32(r.NormFloat64()))
 					}
 					e.Lo, e.ResScale = -0.5, 0.01
@@ -263,6 +265,10 @@ func TestFinishMatchesPureGo(t *testing.T) {
 					var got, want, res Elems
 					if variant&2 != 0 {
 						e.ToU8(0.02, 100)
+						e.InSteps()
+						if e.near != (far == 0) {
+							t.Fatalf("variant %d: near is %v", variant, e.near)
+						}
 						got.U8, want.U8 = make([]uint8, rows*ldy), make([]uint8, rows*ldy)
 					} else {
 						got.F32, want.F32 = make([]float32, rows*ldy), make([]float32, rows*ldy)
@@ -276,7 +282,7 @@ func TestFinishMatchesPureGo(t *testing.T) {
 					k.Finish(&e, first, rows, n, c, ldc, got, res, ldy)
 					portable.Finish(&e, first, rows, n, c, ldc, want, res, ldy)
 					for i := range want.F32 {
-						if math.Abs(float64(got.F32[i]-want.F32[i])) > 1e-5 {
+						if math.Abs(float64(got.F32[i]-want.F32[i])) > 1e-5*math.Max(1, math.Abs(float64(want.F32[i]))) {
 							t.Fatalf("variant %d, %d x %d: %v, want %v", variant, rows, n, got.F32[i], want.F32[i])
 						}
 					}
@@ -459,13 +465,14 @@ func TestInterleaveMatchesPureGo(t *testing.T) {
 func TestGemmPlanesMultipliesColumnsWhereTheyLie(t *testing.T) {
 	r := rng(t)
 	each(t, func(t *testing.T, k *Kernels) {
-		if !k.HasPlanes() {
+		if k.gemmPlanes == nil {
 			t.Skipf("%s has no GemmPlanes", k.ISA)
 		}
-		for _, rows := range []int{16, 32, 48} {
+		for _, tall := range []int{1, 2, 3, 7, 16} {
+			rows, wide := tall*k.planeRows, k.planeStep
 			for _, steps := range []int{1, 2, 9} {
 				for _, cols := range []int{1, 16, 17, 33, 48, 64} {
-					ldw, pitch := PlaneStep*steps+r.IntN(5), 256+r.IntN(99)
+					ldw, pitch := wide*steps+r.IntN(5), 256+r.IntN(99)
 					w, x := i8s(r, rows*ldw), u8s(r, 16*pitch+700)
 					at := make([]int32, steps)
 					for s := range at {
@@ -476,8 +483,8 @@ func TestGemmPlanesMultipliesColumnsWhereTheyLie(t *testing.T) {
 					for i := range rows {
 						for j := range cols {
 							want := int32(0)
-							for q := range PlaneStep * steps {
-								want += int32(w[i*ldw+q]) * int32(x[int(at[q/PlaneStep])+q%PlaneStep/4*pitch+4*j+q%4])
+							for q := range wide * steps {
+								want += int32(w[i*ldw+q]) * int32(x[int(at[q/wide])+q%wide/4*pitch+4*j+q%4])
 							}
 							if got := c[i*Columns+j]; got != want {
 								t.Fatalf("%d rows, %d steps, %d columns: row %d column %d is %d, want %d", rows, steps, cols, i, j, got, want)
@@ -547,13 +554,10 @@ type short struct {
 
 func TestKernelsRefuseArgumentsThatLackAnElement(t *testing.T) {
 	const rows, k4, cols, ld = 3, 5, 17, 40 // lanes(cols) is 32
-	const stripes, steps, pitch = 16, 2, 300
+	const stripes, pitch = 16, 300
 	cases := []short{
 		{"GemmNarrow", []int{2*Group*k4 + Group*k4, k4 * PanelRow, 2*ld + 32}, func(k *Kernels, n []int) {
 			k.GemmNarrow(rows, k4, make([]int8, n[0]), Group*k4, make([]uint8, n[1]), cols, make([]int32, n[2]), ld)
-		}},
-		{"GemmPlanes", []int{stripes * steps * PlaneStep, 7 + 15*pitch + Group*Columns, 15*Columns + 32}, func(k *Kernels, n []int) {
-			k.GemmPlanes(stripes, make([]int8, n[0]), steps*PlaneStep, make([]uint8, n[1]), []int32{0, 7}, pitch, cols, make([]int32, n[2]))
 		}},
 		{"Spmm", []int{rows + 1, 6, 6 * Group, k4 * PanelRow, 2*ld + 32}, func(k *Kernels, n []int) {
 			g := &Groups1x4{Ptr: []uint32{0, 2, 3, 6}[:n[0]:n[0]], Index: make([]uint16, n[1]), Value: make([]int8, n[2])}
@@ -563,6 +567,10 @@ func TestKernelsRefuseArgumentsThatLackAnElement(t *testing.T) {
 			k.MaxPool(make([]uint8, n[0]), ld, make([]uint8, n[1]), 2*ld, rows, cols)
 		}},
 	}
+	windows := NewWindows(ld, Axis{rows, 3, 1, 1}, Axis{cols, 3, 1, 1})
+	cases = append(cases, short{"Depthwise", []int{windows.Sums(), windows.Bytes(), 12}, func(k *Kernels, n []int) {
+		k.Depthwise(make([]int32, n[0]), make([]uint8, n[1]), make([]int8, n[2]), windows)
+	}})
 	for step := 1; step <= 2; step++ {
 		row := step*(cols-1) + 1
 		cases = append(cases,
@@ -591,12 +599,19 @@ func TestKernelsRefuseArgumentsThatLackAnElement(t *testing.T) {
 		cases = append(cases, short{fmt.Sprintf("Finish, variant %d", variant), want, func(k *Kernels, n []int) {
 			e := e
 			e.Sum, e.Scale, e.Bias = make([]int32, n[1]), make([]float32, n[2]), make([]float32, n[3])
+			e.near, e.mul, e.add = y(1).U8 != nil, make([]float32, min(n[1], n[2])), make([]float32, n[3])
 			k.Finish(&e, 1, rows, cols, make([]int32, n[0]), ld, y(n[4]), res(n[len(n)-1]), ld)
 		}})
 	}
 	for _, k := range available {
+		cases := slices.Clone(cases)
+		if wide := k.planeStep; wide > 0 {
+			cases = append(cases, short{"GemmPlanes", []int{2 * stripes * wide, 7 + (wide/Group-1)*pitch + Group*Columns, 15*Columns + 32}, func(k *Kernels, n []int) {
+				k.GemmPlanes(stripes, make([]int8, n[0]), 2*wide, make([]uint8, n[1]), []int32{0, 7}, pitch, cols, make([]int32, n[2]))
+			}})
+		}
 		for _, c := range cases {
-			if c.name == "GemmNarrow" && !k.Narrows() || c.name == "GemmPlanes" && !k.HasPlanes() {
+			if c.name == "GemmNarrow" && !k.Narrows() {
 				continue
 			}
 			c.call(k, c.want)
@@ -678,6 +693,7 @@ func BenchmarkFinish(b *testing.B) {
 		c := make([]int32, 64*64)
 		e := Epilogue{Sum: make([]int32, 64), Scale: make([]float32, 64), Bias: make([]float32, 64), Limits: NoLimits()}
 		e.ToU8(1, 0)
+		e.InSteps()
 		y := Elems{U8: make([]uint8, 64*64)}
 		b.Run(k.ISA, func(b *testing.B) {
 			b.SetBytes(4 * 64 * 64)

@@ -14,6 +14,9 @@ func native() []*Kernels {
 	if isa.AMX() && mayUseTiles() {
 		sets = append(sets, &amx)
 	}
+	if isa.VBMI() {
+		sets = append(sets, &vbmi)
+	}
 	if isa.VNNI() {
 		sets = append(sets, &vnni)
 	}
@@ -58,13 +61,39 @@ var vnni = Kernels{
 	maxPool: func(rows, n int, dst []uint8, ldd int, src []uint8, lds int) {
 		maxPool_u8_3x3s2_avx512(rows, n, unsafe.SliceData(dst), ldd, unsafe.SliceData(src), lds)
 	},
-	max: func(y, x []uint8) { max_u8_avx512(len(y), unsafe.SliceData(y), unsafe.SliceData(x)) },
+	max:       func(y, x []uint8) { max_u8_avx512(len(y), unsafe.SliceData(y), unsafe.SliceData(x)) },
+	depthwise: depthwiseAVX2,
 }
 
-// amx computes what is large enough in tiles, and else as vnni does.
-var amx = func() Kernels {
+// vbmi is vnni where any bytes of a register can be picked, which planes of four channels are made with, and windows.
+var vbmi = func() Kernels {
 	k := vnni
+	k.interleave = [2]interleave{interleaved(interleave1_avx512), interleaved(interleave2_avx512)}
+	k.planeStep, k.planeRows = Group, 1
+	k.gemmPlanes = func(rows int, w []int8, ldw int, x []uint8, at []int32, _, cols int, c []int32) {
+		by := &planesS8U8[(cols-1)/16]
+		for r := 0; r < rows; {
+			n := tileOf(rows - r)
+			by[n-1](len(at), unsafe.SliceData(w[r*ldw:]), ldw, unsafe.SliceData(x), unsafe.SliceData(at), unsafe.SliceData(c[r*Columns:]), Columns)
+			r += n
+		}
+	}
+	k.depthwise = func(c []int32, x []uint8, w []int8, p *Windows) {
+		f := depthwise_u8s8_64_vbmi
+		if 15*p.step+3*p.spread < 32 {
+			f = depthwise_u8s8_32_vbmi
+		}
+		f(p.Lines, (p.Columns+15)/16, len(p.at), unsafe.SliceData(x), p.line, unsafe.SliceData(p.at), unsafe.SliceData(w),
+			unsafe.SliceData(c), p.Columns, 16*p.step, &p.order[0])
+	}
+	return k
+}()
+
+// amx computes what is large enough in tiles, and else as vbmi does.
+var amx = func() Kernels {
+	k := vbmi
 	k.ISA, k.Tile, k.step = "amx", "32x32", tileStep
+	k.planeStep, k.planeRows = Group*tileStep, 16
 	tiles := [2][2]amxTile[int8, uint8]{
 		{gemm_s8u8_16x16_amx, gemm_s8u8_16x32_amx}, {gemm_s8u8_32x16_amx, gemm_s8u8_32x32_amx},
 	}
@@ -72,7 +101,6 @@ var amx = func() Kernels {
 	k.gemmPlanes = func(rows int, w []int8, ldw int, x []uint8, at []int32, pitch, cols int, c []int32) {
 		inTiles(&tiles, rows, w, ldw, x, at, pitch, cols, c)
 	}
-	k.interleave = [2]interleave{interleaved(interleave1_avx512), interleaved(interleave2_avx512)}
 	k.gemmTokens = blocks(vnni.gemmTokens, [2][2]amxTile[uint8, int8]{
 		{gemm_u8s8_16x16_amx, gemm_u8s8_16x32_amx}, {gemm_u8s8_32x16_amx, gemm_u8s8_32x32_amx},
 	})
@@ -144,16 +172,29 @@ var gemmU8S8 = [4][tileRows]tile[uint8, int8]{
 	{gemm_u8s8_1x64_vnni, gemm_u8s8_2x64_vnni, gemm_u8s8_3x64_vnni, gemm_u8s8_4x64_vnni, gemm_u8s8_5x64_vnni, gemm_u8s8_6x64_vnni},
 }
 
+// tileOf is the height of the next tile where so many rows are left.
+func tileOf(rows int) int {
+	if rows == tileRows+1 { // rather two of about the same height
+		return (tileRows + 1) / 2
+	}
+	return min(rows, tileRows)
+}
+
+// planesS8U8 are tiles of columns in planes, by vectors of columns and rows.
+var planesS8U8 = [4][tileRows]func(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int){
+	{gemm_s8u8_planes_1x16_vnni, gemm_s8u8_planes_2x16_vnni, gemm_s8u8_planes_3x16_vnni, gemm_s8u8_planes_4x16_vnni, gemm_s8u8_planes_5x16_vnni, gemm_s8u8_planes_6x16_vnni},
+	{gemm_s8u8_planes_1x32_vnni, gemm_s8u8_planes_2x32_vnni, gemm_s8u8_planes_3x32_vnni, gemm_s8u8_planes_4x32_vnni, gemm_s8u8_planes_5x32_vnni, gemm_s8u8_planes_6x32_vnni},
+	{gemm_s8u8_planes_1x48_vnni, gemm_s8u8_planes_2x48_vnni, gemm_s8u8_planes_3x48_vnni, gemm_s8u8_planes_4x48_vnni, gemm_s8u8_planes_5x48_vnni, gemm_s8u8_planes_6x48_vnni},
+	{gemm_s8u8_planes_1x64_vnni, gemm_s8u8_planes_2x64_vnni, gemm_s8u8_planes_3x64_vnni, gemm_s8u8_planes_4x64_vnni, gemm_s8u8_planes_5x64_vnni, gemm_s8u8_planes_6x64_vnni},
+}
+
 // tiles lets the tiles of a table, by vectors of columns and rows, compute any number
 // of rows.
 func tiles[A, B octet](table [4][tileRows]tile[A, B]) func(rows, k4 int, a []A, lda int, b []B, cols int, c []int32, ldc int) {
 	return func(rows, k4 int, a []A, lda int, b []B, cols int, c []int32, ldc int) {
 		by := &table[(cols-1)/16]
 		for r := 0; r < rows; {
-			n := min(rows-r, tileRows)
-			if rows-r == tileRows+1 { // rather two of about the same height
-				n = (tileRows + 1) / 2
-			}
+			n := tileOf(rows - r)
 			by[n-1](k4, unsafe.SliceData(a[r*lda:]), lda, unsafe.SliceData(b), unsafe.SliceData(c[r*ldc:]), ldc)
 			r += n
 		}
@@ -207,6 +248,17 @@ func stores[Y, R float32 | uint8](f func(rows, n int, c *int32, ldc int, sum *in
 	}
 }
 
+// whereNear lets a kernel for results that are near take slices, and f finish others.
+func whereNear[R float32 | uint8](f finish, near func(rows, n int, c *int32, ldc int, scale, bias *float32, y *uint8, res *R, ldy int, p *float32)) finish {
+	return func(rows, n int, c []int32, ldc int, e *Epilogue, first int, y, res Elems, ldy int) {
+		if !e.near {
+			f(rows, n, c, ldc, e, first, y, res, ldy)
+			return
+		}
+		near(rows, n, unsafe.SliceData(c), ldc, &e.mul[first], &e.add[first], data[uint8](y), data[R](res), ldy, &e.Lo)
+	}
+}
+
 // data is a pointer to the first element, nil where there is none.
 func data[T float32 | uint8](e Elems) *T {
 	if e.F32 != nil {
@@ -217,10 +269,16 @@ func data[T float32 | uint8](e Elems) *T {
 
 var finishAVX512 = [2][3]finish{
 	{stores(finish_f32_avx512), stores(finish_f32_f32_avx512), stores(finish_f32_u8_avx512)},
-	{stores(finish_u8_avx512), stores(finish_u8_f32_avx512), stores(finish_u8_u8_avx512)},
+	{
+		whereNear(stores(finish_u8_avx512), finish_u8_near_avx512), stores(finish_u8_f32_avx512),
+		whereNear(stores(finish_u8_u8_avx512), finish_u8_u8_near_avx512),
+	},
 }
 
 var finishColumnsAVX512 = [2][3]finish{
 	{stores(finishColumns_f32_avx512), stores(finishColumns_f32_f32_avx512), stores(finishColumns_f32_u8_avx512)},
-	{stores(finishColumns_u8_avx512), stores(finishColumns_u8_f32_avx512), stores(finishColumns_u8_u8_avx512)},
+	{
+		whereNear(stores(finishColumns_u8_avx512), finishColumns_u8_near_avx512), stores(finishColumns_u8_f32_avx512),
+		whereNear(stores(finishColumns_u8_u8_avx512), finishColumns_u8_u8_near_avx512),
+	},
 }

@@ -20,6 +20,7 @@ var portable = Kernels{
 	interleave: [2]interleave{interleaveGo(1), interleaveGo(2)},
 	maxPool:    maxPoolGo,
 	max:        maxGo,
+	depthwise:  depthwiseGo,
 }
 
 // finishTable makes the table of a set.

@@ -34,6 +34,21 @@ func gemm_s8u8_1x16_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //go:noescape
 func gemm_u8s8_1x16_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 
+// gemm_s8u8_planes_1x16_vnni computes 1 rows of a product with columns in planes:
+//
+//	for r := range 1 {
+//		for j := range 16 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_1x16_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
+
 // gemm_s8u8_2x16_vnni computes 2 rows of a product with a panel:
 //
 //	for r := range 2 {
@@ -63,6 +78,21 @@ func gemm_s8u8_2x16_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //
 //go:noescape
 func gemm_u8s8_2x16_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
+
+// gemm_s8u8_planes_2x16_vnni computes 2 rows of a product with columns in planes:
+//
+//	for r := range 2 {
+//		for j := range 16 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_2x16_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
 
 // gemm_s8u8_3x16_vnni computes 3 rows of a product with a panel:
 //
@@ -94,6 +124,21 @@ func gemm_s8u8_3x16_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //go:noescape
 func gemm_u8s8_3x16_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 
+// gemm_s8u8_planes_3x16_vnni computes 3 rows of a product with columns in planes:
+//
+//	for r := range 3 {
+//		for j := range 16 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_3x16_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
+
 // gemm_s8u8_4x16_vnni computes 4 rows of a product with a panel:
 //
 //	for r := range 4 {
@@ -123,6 +168,21 @@ func gemm_s8u8_4x16_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //
 //go:noescape
 func gemm_u8s8_4x16_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
+
+// gemm_s8u8_planes_4x16_vnni computes 4 rows of a product with columns in planes:
+//
+//	for r := range 4 {
+//		for j := range 16 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_4x16_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
 
 // gemm_s8u8_5x16_vnni computes 5 rows of a product with a panel:
 //
@@ -154,6 +214,21 @@ func gemm_s8u8_5x16_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //go:noescape
 func gemm_u8s8_5x16_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 
+// gemm_s8u8_planes_5x16_vnni computes 5 rows of a product with columns in planes:
+//
+//	for r := range 5 {
+//		for j := range 16 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_5x16_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
+
 // gemm_s8u8_6x16_vnni computes 6 rows of a product with a panel:
 //
 //	for r := range 6 {
@@ -183,6 +258,21 @@ func gemm_s8u8_6x16_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //
 //go:noescape
 func gemm_u8s8_6x16_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
+
+// gemm_s8u8_planes_6x16_vnni computes 6 rows of a product with columns in planes:
+//
+//	for r := range 6 {
+//		for j := range 16 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_6x16_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
 
 // spmm_s8u8_1x4_16_vnni multiplies rows of 1x4 groups by a panel; index and value begin with the first row's:
 //
@@ -234,6 +324,21 @@ func gemm_s8u8_1x32_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //go:noescape
 func gemm_u8s8_1x32_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 
+// gemm_s8u8_planes_1x32_vnni computes 1 rows of a product with columns in planes:
+//
+//	for r := range 1 {
+//		for j := range 32 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_1x32_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
+
 // gemm_s8u8_2x32_vnni computes 2 rows of a product with a panel:
 //
 //	for r := range 2 {
@@ -263,6 +368,21 @@ func gemm_s8u8_2x32_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //
 //go:noescape
 func gemm_u8s8_2x32_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
+
+// gemm_s8u8_planes_2x32_vnni computes 2 rows of a product with columns in planes:
+//
+//	for r := range 2 {
+//		for j := range 32 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_2x32_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
 
 // gemm_s8u8_3x32_vnni computes 3 rows of a product with a panel:
 //
@@ -294,6 +414,21 @@ func gemm_s8u8_3x32_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //go:noescape
 func gemm_u8s8_3x32_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 
+// gemm_s8u8_planes_3x32_vnni computes 3 rows of a product with columns in planes:
+//
+//	for r := range 3 {
+//		for j := range 32 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_3x32_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
+
 // gemm_s8u8_4x32_vnni computes 4 rows of a product with a panel:
 //
 //	for r := range 4 {
@@ -323,6 +458,21 @@ func gemm_s8u8_4x32_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //
 //go:noescape
 func gemm_u8s8_4x32_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
+
+// gemm_s8u8_planes_4x32_vnni computes 4 rows of a product with columns in planes:
+//
+//	for r := range 4 {
+//		for j := range 32 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_4x32_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
 
 // gemm_s8u8_5x32_vnni computes 5 rows of a product with a panel:
 //
@@ -354,6 +504,21 @@ func gemm_s8u8_5x32_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //go:noescape
 func gemm_u8s8_5x32_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 
+// gemm_s8u8_planes_5x32_vnni computes 5 rows of a product with columns in planes:
+//
+//	for r := range 5 {
+//		for j := range 32 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_5x32_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
+
 // gemm_s8u8_6x32_vnni computes 6 rows of a product with a panel:
 //
 //	for r := range 6 {
@@ -383,6 +548,21 @@ func gemm_s8u8_6x32_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //
 //go:noescape
 func gemm_u8s8_6x32_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
+
+// gemm_s8u8_planes_6x32_vnni computes 6 rows of a product with columns in planes:
+//
+//	for r := range 6 {
+//		for j := range 32 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_6x32_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
 
 // spmm_s8u8_1x4_32_vnni multiplies rows of 1x4 groups by a panel; index and value begin with the first row's:
 //
@@ -434,6 +614,21 @@ func gemm_s8u8_1x48_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //go:noescape
 func gemm_u8s8_1x48_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 
+// gemm_s8u8_planes_1x48_vnni computes 1 rows of a product with columns in planes:
+//
+//	for r := range 1 {
+//		for j := range 48 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_1x48_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
+
 // gemm_s8u8_2x48_vnni computes 2 rows of a product with a panel:
 //
 //	for r := range 2 {
@@ -463,6 +658,21 @@ func gemm_s8u8_2x48_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //
 //go:noescape
 func gemm_u8s8_2x48_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
+
+// gemm_s8u8_planes_2x48_vnni computes 2 rows of a product with columns in planes:
+//
+//	for r := range 2 {
+//		for j := range 48 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_2x48_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
 
 // gemm_s8u8_3x48_vnni computes 3 rows of a product with a panel:
 //
@@ -494,6 +704,21 @@ func gemm_s8u8_3x48_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //go:noescape
 func gemm_u8s8_3x48_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 
+// gemm_s8u8_planes_3x48_vnni computes 3 rows of a product with columns in planes:
+//
+//	for r := range 3 {
+//		for j := range 48 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_3x48_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
+
 // gemm_s8u8_4x48_vnni computes 4 rows of a product with a panel:
 //
 //	for r := range 4 {
@@ -523,6 +748,21 @@ func gemm_s8u8_4x48_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //
 //go:noescape
 func gemm_u8s8_4x48_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
+
+// gemm_s8u8_planes_4x48_vnni computes 4 rows of a product with columns in planes:
+//
+//	for r := range 4 {
+//		for j := range 48 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_4x48_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
 
 // gemm_s8u8_5x48_vnni computes 5 rows of a product with a panel:
 //
@@ -554,6 +794,21 @@ func gemm_s8u8_5x48_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //go:noescape
 func gemm_u8s8_5x48_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 
+// gemm_s8u8_planes_5x48_vnni computes 5 rows of a product with columns in planes:
+//
+//	for r := range 5 {
+//		for j := range 48 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_5x48_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
+
 // gemm_s8u8_6x48_vnni computes 6 rows of a product with a panel:
 //
 //	for r := range 6 {
@@ -583,6 +838,21 @@ func gemm_s8u8_6x48_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //
 //go:noescape
 func gemm_u8s8_6x48_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
+
+// gemm_s8u8_planes_6x48_vnni computes 6 rows of a product with columns in planes:
+//
+//	for r := range 6 {
+//		for j := range 48 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_6x48_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
 
 // spmm_s8u8_1x4_48_vnni multiplies rows of 1x4 groups by a panel; index and value begin with the first row's:
 //
@@ -634,6 +904,21 @@ func gemm_s8u8_1x64_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //go:noescape
 func gemm_u8s8_1x64_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 
+// gemm_s8u8_planes_1x64_vnni computes 1 rows of a product with columns in planes:
+//
+//	for r := range 1 {
+//		for j := range 64 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_1x64_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
+
 // gemm_s8u8_2x64_vnni computes 2 rows of a product with a panel:
 //
 //	for r := range 2 {
@@ -663,6 +948,21 @@ func gemm_s8u8_2x64_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //
 //go:noescape
 func gemm_u8s8_2x64_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
+
+// gemm_s8u8_planes_2x64_vnni computes 2 rows of a product with columns in planes:
+//
+//	for r := range 2 {
+//		for j := range 64 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_2x64_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
 
 // gemm_s8u8_3x64_vnni computes 3 rows of a product with a panel:
 //
@@ -694,6 +994,21 @@ func gemm_s8u8_3x64_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //go:noescape
 func gemm_u8s8_3x64_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 
+// gemm_s8u8_planes_3x64_vnni computes 3 rows of a product with columns in planes:
+//
+//	for r := range 3 {
+//		for j := range 64 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_3x64_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
+
 // gemm_s8u8_4x64_vnni computes 4 rows of a product with a panel:
 //
 //	for r := range 4 {
@@ -723,6 +1038,21 @@ func gemm_s8u8_4x64_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //
 //go:noescape
 func gemm_u8s8_4x64_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
+
+// gemm_s8u8_planes_4x64_vnni computes 4 rows of a product with columns in planes:
+//
+//	for r := range 4 {
+//		for j := range 64 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_4x64_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
 
 // gemm_s8u8_5x64_vnni computes 5 rows of a product with a panel:
 //
@@ -754,6 +1084,21 @@ func gemm_s8u8_5x64_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //go:noescape
 func gemm_u8s8_5x64_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 
+// gemm_s8u8_planes_5x64_vnni computes 5 rows of a product with columns in planes:
+//
+//	for r := range 5 {
+//		for j := range 64 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_5x64_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
+
 // gemm_s8u8_6x64_vnni computes 6 rows of a product with a panel:
 //
 //	for r := range 6 {
@@ -783,6 +1128,21 @@ func gemm_s8u8_6x64_vnni(k4 int, a *int8, lda int, b *uint8, c *int32, ldc int)
 //
 //go:noescape
 func gemm_u8s8_6x64_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
+
+// gemm_s8u8_planes_6x64_vnni computes 6 rows of a product with columns in planes:
+//
+//	for r := range 6 {
+//		for j := range 64 {
+//			var s int32
+//			for i := range 4 * k4 {
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/4])+4*j+i%4])
+//			}
+//			c[r*ldc+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_planes_6x64_vnni(k4 int, a *int8, lda int, b *uint8, at *int32, c *int32, ldc int)
 
 // spmm_s8u8_1x4_64_vnni multiplies rows of 1x4 groups by a panel; index and value begin with the first row's:
 //
@@ -1007,6 +1367,20 @@ func finish_f32_u8_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale 
 //go:noescape
 func finish_u8_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *uint8, res *uint8, ldy int, p *float32)
 
+// finish_u8_near_avx512 finishes rows of n sums:
+//
+//	for r := range rows {
+//		for j := range n {
+//			v := (float32(c[r*ldc+j])*scale[r] + bias[r]) / p[2]
+//
+//			v = min(max(v, p[0]), p[1])
+//			y[r*ldy+j] = uint8(round(v*p[2]) + p[3])
+//		}
+//	}
+//
+//go:noescape
+func finish_u8_near_avx512(rows int, n int, c *int32, ldc int, scale *float32, bias *float32, y *uint8, res *uint8, ldy int, p *float32)
+
 // finish_u8_f32_avx512 finishes rows of n sums:
 //
 //	for r := range rows {
@@ -1034,6 +1408,20 @@ func finish_u8_f32_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale 
 //
 //go:noescape
 func finish_u8_u8_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *uint8, res *uint8, ldy int, p *float32)
+
+// finish_u8_u8_near_avx512 finishes rows of n sums:
+//
+//	for r := range rows {
+//		for j := range n {
+//			v := (float32(c[r*ldc+j])*scale[r] + bias[r]) / p[2]
+//			v += float32(res[r*ldy+j]) * p[4]
+//			v = min(max(v, p[0]), p[1])
+//			y[r*ldy+j] = uint8(round(v*p[2]) + p[3])
+//		}
+//	}
+//
+//go:noescape
+func finish_u8_u8_near_avx512(rows int, n int, c *int32, ldc int, scale *float32, bias *float32, y *uint8, res *uint8, ldy int, p *float32)
 
 // finishColumns_f32_avx512 finishes rows of n sums:
 //
@@ -1091,6 +1479,20 @@ func finishColumns_f32_u8_avx512(rows int, n int, c *int32, ldc int, sum *int32,
 //go:noescape
 func finishColumns_u8_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *uint8, res *uint8, ldy int, p *float32)
 
+// finishColumns_u8_near_avx512 finishes rows of n sums:
+//
+//	for r := range rows {
+//		for j := range n {
+//			v := (float32(c[r*ldc+j])*scale[j] + bias[j]) / p[2]
+//
+//			v = min(max(v, p[0]), p[1])
+//			y[r*ldy+j] = uint8(round(v*p[2]) + p[3])
+//		}
+//	}
+//
+//go:noescape
+func finishColumns_u8_near_avx512(rows int, n int, c *int32, ldc int, scale *float32, bias *float32, y *uint8, res *uint8, ldy int, p *float32)
+
 // finishColumns_u8_f32_avx512 finishes rows of n sums:
 //
 //	for r := range rows {
@@ -1118,6 +1520,20 @@ func finishColumns_u8_f32_avx512(rows int, n int, c *int32, ldc int, sum *int32,
 //
 //go:noescape
 func finishColumns_u8_u8_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *uint8, res *uint8, ldy int, p *float32)
+
+// finishColumns_u8_u8_near_avx512 finishes rows of n sums:
+//
+//	for r := range rows {
+//		for j := range n {
+//			v := (float32(c[r*ldc+j])*scale[j] + bias[j]) / p[2]
+//			v += float32(res[r*ldy+j]) * p[4]
+//			v = min(max(v, p[0]), p[1])
+//			y[r*ldy+j] = uint8(round(v*p[2]) + p[3])
+//		}
+//	}
+//
+//go:noescape
+func finishColumns_u8_u8_near_avx512(rows int, n int, c *int32, ldc int, scale *float32, bias *float32, y *uint8, res *uint8, ldy int, p *float32)
 
 // quantize_avx512 quantises n elements:
 //
@@ -1235,6 +1651,46 @@ func interleave2_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds in
 //
 //go:noescape
 func maxPool_u8_3x3s2_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int)
+
+// depthwise_u8s8_32_vbmi sums up windows over a plane, groups of four taps at a time:
+//
+//	for i := range lines {
+//		for j := range 16 * vectors { // what is behind a line is overwritten by the next one
+//			var s int32
+//			for g := range groups {
+//				for t := range 4 {
+//					s += int32(w[4*g+t]) * int32(x[i*line+int(at[g])+j*stride+t*spread])
+//				}
+//			}
+//			c[i*columns+j] = s
+//		}
+//	}
+//
+// step is what a vector moves by; order says the stride and the spread: which bytes, from a vector's first on,
+// belong to each lane.
+//
+//go:noescape
+func depthwise_u8s8_32_vbmi(lines int, vectors int, groups int, x *uint8, line int, at *int32, w *int8, c *int32, columns int, step int, order *uint8)
+
+// depthwise_u8s8_64_vbmi sums up windows over a plane, groups of four taps at a time:
+//
+//	for i := range lines {
+//		for j := range 16 * vectors { // what is behind a line is overwritten by the next one
+//			var s int32
+//			for g := range groups {
+//				for t := range 4 {
+//					s += int32(w[4*g+t]) * int32(x[i*line+int(at[g])+j*stride+t*spread])
+//				}
+//			}
+//			c[i*columns+j] = s
+//		}
+//	}
+//
+// step is what a vector moves by; order says the stride and the spread: which bytes, from a vector's first on,
+// belong to each lane.
+//
+//go:noescape
+func depthwise_u8s8_64_vbmi(lines int, vectors int, groups int, x *uint8, line int, at *int32, w *int8, c *int32, columns int, step int, order *uint8)
 
 // max_u8_avx512 takes the larger of n elements and others, 64 at a time, the last ones masked:
 //
