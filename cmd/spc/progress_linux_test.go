@@ -36,7 +36,7 @@ func terminal(t *testing.T) (master, slave *os.File) {
 func TestProgressIsABarOnATerminal(t *testing.T) {
 	workspace(t)
 	master, slave := terminal(t)
-	c := process(t, nil, "bench", "model.onnx", "--runs", "300")
+	c := process(t, nil, "bench", "model.onnx", "--runs", "3000") // which takes longer than it waits before it draws
 	c.Stderr = slave
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
