@@ -12,10 +12,14 @@ import (
 // Under N:M a vector holds a channel's weights in all rows, of which the largest of the cell's channels
 // stay. Under blocks it holds a channel's blocks along K, in segments of one weight each; the vectors of a
 // cell add up, and in each segment the largest sums stay.
+//
+// Under blocks along a row a vector holds what a channel has in each row. The vectors of a cell add up to its blocks, and
+// what it is worth is what these have above the thresholds of their contests.
 type objective struct {
-	pattern prune.Pattern
-	vectors [][]float32 // by channel
-	parts   []part
+	pattern  prune.Pattern
+	vectors  [][]float32 // by channel
+	parts    []part
+	contests *contests // nil but under blocks along a row
 }
 
 // part is a segment of the vectors, of which a cell keeps so many sums.
@@ -27,7 +31,7 @@ type scratch struct{ sums, order []float32 }
 // width is the length of a vector.
 func (o *objective) width() int { return len(o.vectors[0]) }
 
-// value is what a cell retains.
+// value is what a cell retains, under blocks along a row what it is worth.
 func (o *objective) value(cell []int, s *scratch) float64 {
 	if o.pattern.Kind == prune.NM {
 		keep, total := o.limit(len(cell)), 0.0
@@ -42,6 +46,12 @@ func (o *objective) value(cell []int, s *scratch) float64 {
 	}
 	o.add(cell, -1, s)
 	total := 0.0
+	if c := o.contests; c != nil {
+		for i, x := range s.sums {
+			total += float64(max(0, x-c.limits[c.of[i]]))
+		}
+		return total
+	}
 	for _, p := range o.parts {
 		total += largest(s.sums[p.lo:p.hi], p.keep)
 	}
@@ -66,8 +76,8 @@ func (o *objective) add(cell []int, without int, s *scratch) {
 }
 
 // without returns a bound and a vector t of thresholds such that the cell with another channel of
-// vector x in the place of one of its own retains at most bound + sum_i max(0, x_i - t_i); under N:M exactly
-// that.
+// vector x in the place of one of its own retains at most bound + sum_i max(0, x_i - t_i); under N:M and blocks along a row
+// exactly that.
 func (o *objective) without(cell []int, one int, t []float32, s *scratch) (bound float64) {
 	if o.pattern.Kind == prune.NM {
 		keep := o.limit(len(cell))
@@ -88,6 +98,13 @@ func (o *objective) without(cell []int, one int, t []float32, s *scratch) (bound
 			}
 		}
 		return bound
+	}
+	if c := o.contests; c != nil {
+		o.add(cell, one, s)
+		for i, x := range s.sums {
+			t[i] = c.limits[c.of[i]] - x
+		}
+		return 0
 	}
 	// The sum of the n largest of some numbers is the least value over any threshold of n times that and of
 	// what exceeds it. The threshold of the cell as it is serves.
