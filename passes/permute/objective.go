@@ -13,11 +13,11 @@ import (
 // stay. Under blocks it holds a channel's blocks along K, in segments of one weight each; the vectors of a
 // cell add up, and in each segment the largest sums stay.
 //
-// Under blocks along a row a vector holds what a channel has in each row. The vectors of a cell add up to its blocks, and
-// what it is worth is what these have above the thresholds of their contests.
+// Under blocks along a row a vector holds what a channel has in the blocks of a cell, row by row, and a cell is worth
+// what its blocks have above the thresholds of their contests.
 type objective struct {
 	pattern  prune.Pattern
-	vectors  [][]float32 // by channel
+	vectors  [][]float32 // by channel; of contests those of their first phase
 	parts    []part
 	contests *contests // nil but under blocks along a row
 }
@@ -28,8 +28,24 @@ type part struct{ lo, hi, keep int }
 // scratch is memory of one worker.
 type scratch struct{ sums, order []float32 }
 
-// width is the length of a vector.
-func (o *objective) width() int { return len(o.vectors[0]) }
+// width is the length of the longest vector.
+func (o *objective) width() int {
+	n := len(o.vectors[0])
+	if o.contests != nil {
+		for _, p := range o.contests.phases {
+			n = max(n, len(p.vectors[0]))
+		}
+	}
+	return n
+}
+
+// at lists the vectors that channels have in a place of a cell.
+func (o *objective) at(place int) [][]float32 {
+	if o.contests != nil {
+		return o.contests.phase(place).vectors
+	}
+	return o.vectors
+}
 
 // value is what a cell retains, under blocks along a row what it is worth.
 func (o *objective) value(cell []int, s *scratch) float64 {
@@ -44,14 +60,11 @@ func (o *objective) value(cell []int, s *scratch) float64 {
 		}
 		return total
 	}
+	if o.contests != nil {
+		return o.contests.value(cell, s)
+	}
 	o.add(cell, -1, s)
 	total := 0.0
-	if c := o.contests; c != nil {
-		for i, x := range s.sums {
-			total += float64(max(0, x-c.limits[c.of[i]]))
-		}
-		return total
-	}
 	for _, p := range o.parts {
 		total += largest(s.sums[p.lo:p.hi], p.keep)
 	}
@@ -99,12 +112,8 @@ func (o *objective) without(cell []int, one int, t []float32, s *scratch) (bound
 		}
 		return bound
 	}
-	if c := o.contests; c != nil {
-		o.add(cell, one, s)
-		for i, x := range s.sums {
-			t[i] = c.limits[c.of[i]] - x
-		}
-		return 0
+	if o.contests != nil {
+		return o.contests.without(cell, one, t, s)
 	}
 	// The sum of the n largest of some numbers is the least value over any threshold of n times that and of
 	// what exceeds it. The threshold of the cell as it is serves.

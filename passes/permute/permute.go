@@ -167,10 +167,8 @@ func Stage(p *prune.Plan, name string) pace.Stage {
 		g := &r.x.Groups[i]
 		width := 0.0
 		for _, c := range side(r.pattern(g), g) {
-			if m := r.weights[c.Layer]; m != nil && byColumns(r.pattern(g)) {
-				width += float64(m.rows)
-			} else if m != nil {
-				width += float64(m.cols)
+			if m := r.weights[c.Layer]; m != nil {
+				width += float64((&term{matrix: m, Channels: c}).length())
 			}
 		}
 		n := float64(min(g.Size, most))
@@ -365,10 +363,11 @@ func (r *run) order(g *prune.Group) ([]int, error) {
 }
 
 // most bounds the channels of one search, work the additions that it takes to compare each of them with each
-// other, and rounds how many of these a search takes.
+// other, memory the elements of their vectors, and rounds how many times work a search takes.
 const (
 	most   = 4096
 	work   = 1e9
+	memory = 1 << 26
 	rounds = 24
 )
 
@@ -396,7 +395,9 @@ func (r *run) search(terms []term, cells [][]int) (best [][]int, better bool, er
 		for j, i := range cell {
 			cell[j] = places[i]
 		}
-		slices.Sort(cell)
+		if !slices.ContainsFunc(terms, func(t term) bool { return t.phased() }) {
+			slices.Sort(cell)
+		}
 	}
 	return best, true, nil
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"spc/ir"
@@ -26,15 +27,15 @@ func drawn(r *rand.Rand, pattern string, channels, width int) *objective {
 		o.vectors = append(o.vectors, v)
 	}
 	if o.pattern.R == 1 {
-		compete(r, o, width)
+		competing(r, o, width)
 	}
 	return o
 }
 
-// compete has the elements of vectors compete in a contest each, or all in one, with some rivals; but the last two that
+// competing has the elements of vectors compete in a contest each, or all in one, with some rivals; but the last two that
 // share one, as those of a channel that a row reads twice do.
-func compete(r *rand.Rand, o *objective, width int) {
-	o.contests = &contests{}
+func competing(r *rand.Rand, o *objective, width int) {
+	o.contests = &contests{phases: []phase{{o.vectors, []span{{0, width}}}}}
 	for i := range width {
 		if o.pattern.Kind == prune.Block || i == width-1 {
 			i = 0
@@ -142,11 +143,11 @@ func TestWhatCellsRetain(t *testing.T) {
 			cell := all[:n]
 			if o.contests != nil {
 				cells := [][]int{cell, all[n:]}
-				o.settle(cells)
+				o.contests.settle(cells)
 				for _, of := range o.contests.of {
 					scale += float64(o.contests.limits[of])
 				}
-				if have, want := o.retained(cells), naiveSum(o, cells); !near(have, want, 1e-5) {
+				if have, want := o.contests.retained(cells), naiveSum(o, cells); !near(have, want, 1e-5) {
 					t.Fatalf("seed %d, %s: %v retain %g, want %g", seed, pattern, cells, have, want)
 				}
 			}
@@ -417,7 +418,7 @@ func TestGroupsOfColumnsThatAreLarge(t *testing.T) {
 	}
 }
 
-// Taps of one channel fill groups of columns, which no order of channels changes.
+// Taps of one channel fill groups of columns, or blocks, which no order of channels changes.
 func TestTapsOfAChannelLieSideBySide(t *testing.T) {
 	w := zeros(8*4*9 + 8*4)
 	g := graphtest.Parse(t, fmt.Sprintf(`graph "g"(%%x: f32[1,4,5,5]) {
@@ -427,20 +428,116 @@ func TestTapsOfAChannelLieSideBySide(t *testing.T) {
   %%y: f32[1,4,3,3] = Conv "second" (%%h, %%b)
   return %%y
 }`, w[:len("0.0, ")*8*4-2], w[:len("0.0, ")*8*4*9-2]))
-	p, err := prune.NewPlan(g, prune.GraphOptions{Options: prune.Options{Pattern: graphtest.Pattern("2:4")}, KeepNone: true})
-	if err != nil {
-		t.Fatal(err)
+	for pattern, want := range map[string]string{
+		"2:4":               "9 weights of a channel lie side by side, which groups of 4 cannot tell apart",
+		"uniform-block:1x3": "9 weights of a channel lie side by side, of which blocks of 3 hold no others",
+	} {
+		p, err := prune.NewPlan(g, prune.GraphOptions{Options: prune.Options{Pattern: graphtest.Pattern(pattern)}, KeepNone: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := make([]float32, 4*8*9)
+		for i := range s {
+			s[i] = float32(i % 17)
+		}
+		r, _, err := Run(context.Background(), p, []Weight{{Layer: 1, Saliency: s, Sparsity: 0.5}}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Groups) != 0 || r.Layers[0].Why != want {
+			t.Errorf("%s: %+v, want %q", pattern, r, want)
+		}
 	}
-	s := make([]float32, 4*8*9)
-	for i := range s {
-		s[i] = float32(i % 17)
-	}
-	r, _, err := Run(context.Background(), p, []Weight{{Layer: 1, Saliency: s, Sparsity: 0.5}}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "9 weights of a channel lie side by side, which groups of 4 cannot tell apart"; len(r.Groups) != 0 || r.Layers[0].Why != want {
-		t.Errorf("%+v, want %q", r, want)
+}
+
+// In blocks of 4 that lie along a row, taps of a channel meet those of the next one: which one that is matters, and where in 36
+// taps both lie.
+func TestBlocksInWhichTapsOfTwoChannelsMeet(t *testing.T) {
+	const seed, rows, channels, taps = 8, 4, 8, 9
+	for _, pattern := range []string{"uniform-block:1x4", "block:1x4", "uniform-block:1x2"} {
+		r := rand.New(rand.NewPCG(seed, 0))
+		s := make([]float32, rows*channels*taps)
+		for i := range s {
+			s[i] = float32(math.Exp(r.NormFloat64()))
+		}
+		width := graphtest.Pattern(pattern).C
+		kept := func(order []int) (total float64) { // of squares, where half of the blocks of a row, or of all, stay
+			var blocks []float64
+			half := func() {
+				slices.Sort(blocks)
+				for _, x := range blocks[len(blocks)/2:] {
+					total += x
+				}
+				blocks = blocks[:0]
+			}
+			for row := range rows {
+				for b := 0; b < channels*taps; b += width {
+					x := 0.0
+					for i := b; i < b+width; i++ {
+						v := float64(s[(row*channels+order[i/taps])*taps+i%taps])
+						x += v * v
+					}
+					blocks = append(blocks, x)
+				}
+				if !strings.HasPrefix(pattern, "block") {
+					half()
+				}
+			}
+			if len(blocks) > 0 {
+				half()
+			}
+			return total
+		}
+		best := 0.0
+		order := []int{0, 1, 2, 3, 4, 5, 6, 7}
+		first := kept(order)
+		var all func(k int)
+		all = func(k int) {
+			if k == channels {
+				best = max(best, kept(order))
+				return
+			}
+			for i := k; i < channels; i++ {
+				order[k], order[i] = order[i], order[k]
+				all(k + 1)
+				order[k], order[i] = order[i], order[k]
+			}
+		}
+		all(0)
+		g := graphtest.Parse(t, fmt.Sprintf(`graph "g"(%%x: f32[1,4,5,5]) {
+  %%a: f32[8,4,1,1] = const {%s}
+  %%b: f32[4,8,3,3] = const {%s}
+  %%h: f32[1,8,5,5] = Conv "first" (%%x, %%a)
+  %%y: f32[1,4,3,3] = Conv "second" (%%h, %%b)
+  return %%y
+}`, zeros(8*4), zeros(len(s))))
+		for _, n := range g.Nodes {
+			w := n.Inputs[1].Const
+			for i := range w.F32s() {
+				w.F32s()[i] = float32(r.NormFloat64())
+			}
+		}
+		dense := g.Clone()
+		p, err := prune.NewPlan(g, prune.GraphOptions{Options: prune.Options{Pattern: graphtest.Pattern(pattern)}, KeepNone: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, moved, err := Run(context.Background(), p, []Weight{{Layer: 1, Saliency: s, Sparsity: 0.5}}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		graphtest.Same(t, dense, g, 1e-4)
+		if len(res.Groups) != 1 {
+			t.Fatalf("seed %d, %s: groups %+v", seed, pattern, res.Groups)
+		}
+		_, cols := moved.Moved(1)
+		for i := range order {
+			order[i] = cols[i*taps] / taps
+		}
+		l, have := res.Layers[0], kept(order)
+		if !near(l.After/l.Before, have/first, 1e-5) || have < first || have < 0.97*best {
+			t.Errorf("seed %d, %s: %+v with %v, which keeps %g, at first %g, at best %g", seed, pattern, l, order, have, first, best)
+		}
 	}
 }
 

@@ -77,7 +77,7 @@ func clone(cells [][]int) [][]int {
 // total is what the cells retain together.
 func (s *search) total() (sum float64) {
 	if s.contests != nil {
-		return s.retained(s.cells)
+		return s.contests.retained(s.cells)
 	}
 	for _, v := range s.values {
 		sum += v
@@ -103,7 +103,7 @@ func (s *search) begin(cells [][]int) {
 // appraise computes what each cell is worth.
 func (s *search) appraise() {
 	if s.contests != nil {
-		s.settle(s.cells)
+		s.contests.settle(s.cells)
 	}
 	for i, cell := range s.cells {
 		s.values[i] = s.value(cell, &s.scratch[0])
@@ -218,8 +218,9 @@ func (s *search) refresh(channels []int) error {
 	return parallel.Each(s.ctx, s.workers, len(channels), func(worker, i int) {
 		a := channels[i]
 		t := make([]float32, s.width())
-		bound := s.without(s.cells[s.of[a]], a, t, &s.scratch[worker])
-		for b, x := range s.vectors {
+		cell := s.cells[s.of[a]]
+		bound := s.without(cell, a, t, &s.scratch[worker])
+		for b, x := range s.at(slices.Index(cell, a)) {
 			if s.of[b] != s.of[a] {
 				s.with[a][b] = float32(bound + float64(excess(x, t)))
 			}

@@ -31,8 +31,8 @@ func (r *run) terms(g *prune.Group) (out []term) {
 				continue
 			}
 		case along(p):
-			if size = p.C / each; size < 2 || p.C%each != 0 {
-				r.why[c.Layer] = fmt.Sprintf("%d weights of a channel lie side by side, of which blocks of %d do not hold those of several channels", each, p.C)
+			if size = p.C; each%size == 0 {
+				r.why[c.Layer] = fmt.Sprintf("%d weights of a channel lie side by side, of which blocks of %d hold no others", each, size)
 				continue
 			}
 		}
@@ -69,6 +69,9 @@ func (r *run) cells(g *prune.Group, terms []term) [][]int {
 			for _, at := range t.At[cell[0]] {
 				whole = whole && len(cell) == min(t.size, t.Of-at/t.size*t.size)
 			}
+			for i, k := range cell { // in the order in which a search takes them to lie
+				whole = whole && (!t.phased() || !slices.ContainsFunc(t.At[k], func(at int) bool { return at%t.size != i }))
+			}
 		}
 		if whole {
 			out = append(out, cell)
@@ -85,19 +88,20 @@ func (r *run) objective(terms []term, places []int) *objective {
 	for _, t := range terms {
 		width += len(t.At[places[0]]) * t.length()
 	}
-	n := float64(len(places))
+	n, phases := float64(len(places)), 1
+	if slices.ContainsFunc(terms, func(t term) bool { return t.phased() }) {
+		phases = o.pattern.C
+	}
 	stride := 1
-	for n*n*float64(width)/float64(stride) > work && width/stride > 32 {
+	for (n*n*float64(width)/float64(stride) > work || n*float64(phases*width)/float64(stride) > memory) && width/stride > 32 {
 		stride++
 	}
 	if along(o.pattern) {
-		o.contests = &contests{}
+		o.contests = compete(terms, places, phases, stride)
+		o.vectors = o.contests.phases[0].vectors
+		return o
 	}
 	for _, t := range terms {
-		if o.contests != nil {
-			t.compete(o, places, stride)
-			continue
-		}
 		for occurrence := range t.At[places[0]] {
 			lo := len(o.vectors[0])
 			for i, k := range places {
@@ -110,45 +114,8 @@ func (r *run) objective(terms []term, places []int) *objective {
 	return o
 }
 
-// compete appends the vectors of a term to those of an objective under blocks along a row, with their contests.
-func (t *term) compete(o *objective, places []int, stride int) {
-	mine := map[int]bool{} // blocks
-	for i, k := range places {
-		for _, at := range t.At[k] {
-			mine[at/t.size] = true
-			o.vectors[i] = t.vector(o.vectors[i], at, stride)
-		}
-	}
-	c, blocks, first := o.contests, (t.Of+t.size-1)/t.size, len(o.contests.keep)
-	contest := func(i int) int { // of the i-th row that has a part
-		if t.pattern.Kind == prune.Block {
-			return first
-		}
-		return first + i
-	}
-	rows := (t.rows + stride - 1) / stride
-	for range t.At[places[0]] {
-		for i := range rows {
-			c.of = append(c.of, contest(i))
-		}
-	}
-	c.rivals = append(c.rivals, make([][]float32, contest(rows-1)+1-first)...)
-	for i := range rows {
-		for b := range blocks {
-			if mine[b] {
-				continue
-			}
-			sum := float32(0)
-			for _, x := range t.squares[i*stride*t.cols:][b*t.pattern.C : min((b+1)*t.pattern.C, t.cols)] {
-				sum += x
-			}
-			c.rivals[contest(i)] = append(c.rivals[contest(i)], sum)
-		}
-	}
-	for range c.rivals[first:] {
-		c.keep = append(c.keep, t.keep(blocks*rows/(len(c.rivals)-first)))
-	}
-}
+// phased reports whether it matters where in a cell a channel lies.
+func (t *term) phased() bool { return along(t.pattern) && t.cols > t.Of }
 
 // put moves the columns of some places to others of them, so that channels which are put in order afterwards compete with
 // what lies there.
@@ -167,8 +134,11 @@ func (t *term) put(places, from []int) {
 
 // length is that of a channel's vector in a term.
 func (t *term) length() int {
-	if byColumns(t.pattern) {
+	switch {
+	case t.pattern.Kind == prune.NM:
 		return t.rows
+	case along(t.pattern):
+		return t.rows * ((t.cols/t.Of+t.pattern.C-2)/t.pattern.C + 1)
 	}
 	return (t.cols + t.pattern.C - 1) / t.pattern.C
 }
@@ -178,24 +148,15 @@ func (t *term) keep(n int) int { return max(1, int(float64(n)*(1-t.Sparsity)+0.5
 
 // vector appends every stride-th element of the vector of a channel: of row at its blocks, or column at.
 func (t *term) vector(v []float32, at, stride int) []float32 {
-	if byColumns(t.pattern) {
-		each := t.cols / t.Of
+	if t.pattern.Kind == prune.NM {
 		for i := 0; i < t.rows; i += stride {
-			sum := float32(0)
-			for _, x := range t.squares[i*t.cols+at*each:][:each] {
-				sum += x
-			}
-			v = append(v, sum)
+			v = append(v, t.squares[i*t.cols+at])
 		}
 		return v
 	}
 	row := t.squares[at*t.cols : (at+1)*t.cols]
 	for lo := 0; lo < t.cols; lo += t.pattern.C * stride {
-		sum := float32(0)
-		for _, x := range row[lo:min(lo+t.pattern.C, t.cols)] {
-			sum += x
-		}
-		v = append(v, sum)
+		v = append(v, sum(row[lo:min(lo+t.pattern.C, t.cols)]))
 	}
 	return v
 }
