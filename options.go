@@ -203,7 +203,7 @@ type Permute = permute.Choice
 // The choices of Permute.
 const (
 	PermuteNone = permute.None
-	PermuteAuto = permute.Auto // where the pattern is N:M or has blocks of several rows
+	PermuteAuto = permute.Auto // where the pattern is N:M or has blocks
 )
 
 // ParsePermute reads none or auto.

@@ -45,7 +45,7 @@ func (f *makeFlags) add(c *cobra.Command) {
 	choiceVar(fs, &o.Allocate, "allocate", "", spc.ParseAllocation, "layer: the same sparsity in each; global: the pattern's published threshold for\nall; with --calib also normalised: one threshold over comparable saliencies,\ncurves: by each layer's error curve, joint: by effects of layers together, and auto: the\nbest of all but global. By default auto with --calib, else layer")
 	choiceVar(fs, &o.Method, "prune", "", spc.ParseMethod, methodHelp())
 	choiceVar(fs, &o.Refine, "refine", string(spc.Unrefined), spc.ParseRefinement, refinementHelp())
-	choiceVar(fs, &o.Permute, "permute", "", spc.ParsePermute, "auto: put channels in an order in which the pattern costs less, where it is N:M or\nhas blocks of several rows; none: leave them as they are. By default auto with\n--calib, else none")
+	choiceVar(fs, &o.Permute, "permute", "", spc.ParsePermute, "auto: put channels in an order in which the pattern costs less, where it is N:M or\nhas blocks; none: leave them as they are. By default auto with --calib, else none")
 	choiceVar(fs, &o.Aim, "aim", "", spc.ParseAim, "what layers stay near: the dense model's weights, or dense: its outputs. By default dense\nwhere --prune updates weights, else weights")
 	fs.BoolVar(&f.reconstruct, "reconstruct", false, "afterwards change what is left by gradients, block by block, towards the dense\nmodel's outputs on --calib; takes minutes to hours")
 	choiceVar(fs, &o.Reconstruct, "recipe", "", spc.ParseRecipe, "changes how --reconstruct trains, as in blocks=20,rate=0.01,model=60,model-rate=0.01:\nepochs and peak rates for each block and for the whole model, and gains, gain-rate,\ninside, warmup, batch, window, augment, seed; by default what suits the kind of model")

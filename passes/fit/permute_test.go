@@ -30,7 +30,7 @@ func permuted(t *testing.T, pattern string, change func(o *Options)) (*ir.Graph,
 // An order keeps more of what weights are ranked by, the report and the notes of layers say so, and the
 // outputs are about as near the dense model's as without it, or nearer.
 func TestPermutedLayersKeepMoreSaliency(t *testing.T) {
-	for _, pattern := range []string{"2:4", "uniform-block:4x1", "block:2x1"} {
+	for _, pattern := range []string{"2:4", "uniform-block:4x1", "block:2x1", "uniform-block:1x4"} {
 		for _, m := range Methods() {
 			g, r := permuted(t, pattern, func(o *Options) { o.Method, o.Aim = m, Weights })
 			if r.Permuted == nil || len(r.Permuted.Groups) == 0 {
@@ -140,7 +140,7 @@ func TestPatternsOfSingleLayersArePermuted(t *testing.T) {
 
 // Other patterns and models that are not pruned stay as they are.
 func TestOnlyPatternsThatGainArePermuted(t *testing.T) {
-	for _, pattern := range []string{"uniform", "unstructured", "block:1x4", "channel"} {
+	for _, pattern := range []string{"uniform", "unstructured", "block:1x4+2:4", "channel"} {
 		g, r := permuted(t, pattern, nil)
 		plain := model(t)
 		if _, err := Run(context.Background(), plain, options(t, pattern, 0.5)); err != nil {

@@ -12,10 +12,14 @@ import (
 // Under N:M a vector holds a channel's weights in all rows, of which the largest of the cell's channels
 // stay. Under blocks it holds a channel's blocks along K, in segments of one weight each; the vectors of a
 // cell add up, and in each segment the largest sums stay.
+//
+// Under blocks along a row a vector holds what a channel has in the blocks of a cell, row by row, and a cell is worth
+// what its blocks have above the thresholds of their contests.
 type objective struct {
-	pattern prune.Pattern
-	vectors [][]float32 // by channel
-	parts   []part
+	pattern  prune.Pattern
+	vectors  [][]float32 // by channel; of contests those of their first phase
+	parts    []part
+	contests *contests // nil but under blocks along a row
 }
 
 // part is a segment of the vectors, of which a cell keeps so many sums.
@@ -24,10 +28,26 @@ type part struct{ lo, hi, keep int }
 // scratch is memory of one worker.
 type scratch struct{ sums, order []float32 }
 
-// width is the length of a vector.
-func (o *objective) width() int { return len(o.vectors[0]) }
+// width is the length of the longest vector.
+func (o *objective) width() int {
+	n := len(o.vectors[0])
+	if o.contests != nil {
+		for _, p := range o.contests.phases {
+			n = max(n, len(p.vectors[0]))
+		}
+	}
+	return n
+}
 
-// value is what a cell retains.
+// at lists the vectors that channels have in a place of a cell.
+func (o *objective) at(place int) [][]float32 {
+	if o.contests != nil {
+		return o.contests.phase(place).vectors
+	}
+	return o.vectors
+}
+
+// value is what a cell retains, under blocks along a row what it is worth.
 func (o *objective) value(cell []int, s *scratch) float64 {
 	if o.pattern.Kind == prune.NM {
 		keep, total := o.limit(len(cell)), 0.0
@@ -39,6 +59,9 @@ func (o *objective) value(cell []int, s *scratch) float64 {
 			total += largest(s.order, keep)
 		}
 		return total
+	}
+	if o.contests != nil {
+		return o.contests.value(cell, s)
 	}
 	o.add(cell, -1, s)
 	total := 0.0
@@ -66,8 +89,8 @@ func (o *objective) add(cell []int, without int, s *scratch) {
 }
 
 // without returns a bound and a vector t of thresholds such that the cell with another channel of
-// vector x in the place of one of its own retains at most bound + sum_i max(0, x_i - t_i); under N:M exactly
-// that.
+// vector x in the place of one of its own retains at most bound + sum_i max(0, x_i - t_i); under N:M and blocks along a row
+// exactly that.
 func (o *objective) without(cell []int, one int, t []float32, s *scratch) (bound float64) {
 	if o.pattern.Kind == prune.NM {
 		keep := o.limit(len(cell))
@@ -88,6 +111,9 @@ func (o *objective) without(cell []int, one int, t []float32, s *scratch) (bound
 			}
 		}
 		return bound
+	}
+	if o.contests != nil {
+		return o.contests.without(cell, one, t, s)
 	}
 	// The sum of the n largest of some numbers is the least value over any threshold of n times that and of
 	// what exceeds it. The threshold of the cell as it is serves.

@@ -3,7 +3,8 @@
 // places, and nothing is added that a run would have to do.
 //
 // Under N:M the channels that a weight reads are ordered, so that in few groups of M more than N weights are wanted; under blocks
-// of several rows those that it computes, so that the rows of a block want the same columns. Which channels may
+// along a row these, too, so that the weights of a block are wanted together; under blocks of several rows those that a weight
+// computes, so that the rows of a block want the same columns. Which channels may
 // change places is what package prune finds by the flow that it removes channels with. The package imports
 // internal/pace, internal/parallel, ir, ir/option and passes/prune.
 package permute
@@ -27,7 +28,7 @@ type Choice string
 // The choices.
 const (
 	None Choice = "none"
-	Auto Choice = "auto" // where a pattern gains by it: N:M, and blocks of several rows
+	Auto Choice = "auto" // where a pattern gains by it: N:M, and blocks
 )
 
 // Choices lists the choices.
@@ -39,8 +40,18 @@ func Parse(s string) (Choice, error) { return option.OneOf(option.Permute, s, Ch
 // Gains reports whether there is a pattern that gains by an order of channels.
 func Gains(p prune.Pattern) bool {
 	r, _ := p.Unit()
-	return p.Kind == prune.NM && p.M > 1 || r > 1
+	return p.Kind == prune.NM && p.M > 1 || r > 1 || along(p)
 }
+
+// along reports whether a pattern is of blocks along a row, whose weights stand or fall together.
+func along(p prune.Pattern) bool {
+	r, c := p.Unit()
+	_, within := p.Within()
+	return r == 1 && c > 1 && !within
+}
+
+// byColumns reports whether a pattern gains by an order of what the columns of a weight multiply, not of its rows.
+func byColumns(p prune.Pattern) bool { return p.Kind == prune.NM || along(p) }
 
 // Weight is a weight to prune, as a matrix [rows, cols].
 type Weight struct {
@@ -156,10 +167,8 @@ func Stage(p *prune.Plan, name string) pace.Stage {
 		g := &r.x.Groups[i]
 		width := 0.0
 		for _, c := range side(r.pattern(g), g) {
-			if m := r.weights[c.Layer]; m != nil && r.pattern(g).Kind == prune.NM {
-				width += float64(m.rows)
-			} else if m != nil {
-				width += float64(m.cols)
+			if m := r.weights[c.Layer]; m != nil {
+				width += float64((&term{matrix: m, Channels: c}).length())
 			}
 		}
 		n := float64(min(g.Size, most))
@@ -189,7 +198,7 @@ type matrix struct {
 
 // side lists the weights of a group whose rows, or columns, its order is that of, as far as a pattern gains by it.
 func side(p prune.Pattern, g *prune.Group) []prune.Channels {
-	if p.Kind == prune.NM {
+	if byColumns(p) {
 		return g.Cols
 	}
 	return g.Rows
@@ -255,7 +264,7 @@ func (r *run) report(weights []Weight) ([]Layer, error) {
 		}
 		stayRows, stay := r.x.Stay(w.Layer)
 		moved := cols != nil
-		if m.pattern.Kind != prune.NM {
+		if !byColumns(m.pattern) {
 			moved, stay = rows != nil, stayRows
 		}
 		switch {
@@ -337,9 +346,13 @@ func (r *run) order(g *prune.Group) ([]int, error) {
 			continue
 		}
 		changed = true
-		for i, cell := range lot {
-			for j, place := range cell {
-				order[place] = best[i][j]
+		places, from := slices.Concat(lot...), slices.Concat(best...)
+		for i, place := range places {
+			order[place] = from[i]
+		}
+		for _, t := range terms {
+			if along(t.pattern) {
+				t.put(places, from)
 			}
 		}
 	}
@@ -350,10 +363,11 @@ func (r *run) order(g *prune.Group) ([]int, error) {
 }
 
 // most bounds the channels of one search, work the additions that it takes to compare each of them with each
-// other, and rounds how many of these a search takes.
+// other, memory the elements of their vectors, and rounds how many times work a search takes.
 const (
 	most   = 4096
 	work   = 1e9
+	memory = 1 << 26
 	rounds = 24
 )
 
@@ -381,7 +395,9 @@ func (r *run) search(terms []term, cells [][]int) (best [][]int, better bool, er
 		for j, i := range cell {
 			cell[j] = places[i]
 		}
-		slices.Sort(cell)
+		if !slices.ContainsFunc(terms, func(t term) bool { return t.phased() }) {
+			slices.Sort(cell)
+		}
 	}
 	return best, true, nil
 }

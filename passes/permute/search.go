@@ -74,7 +74,11 @@ func clone(cells [][]int) [][]int {
 	return out
 }
 
+// total is what the cells retain together.
 func (s *search) total() (sum float64) {
+	if s.contests != nil {
+		return s.contests.retained(s.cells)
+	}
 	for _, v := range s.values {
 		sum += v
 	}
@@ -92,6 +96,16 @@ func (s *search) begin(cells [][]int) {
 		for _, c := range cell {
 			s.of[c] = i
 		}
+	}
+	s.appraise()
+}
+
+// appraise computes what each cell is worth.
+func (s *search) appraise() {
+	if s.contests != nil {
+		s.contests.settle(s.cells)
+	}
+	for i, cell := range s.cells {
 		s.values[i] = s.value(cell, &s.scratch[0])
 	}
 }
@@ -112,24 +126,44 @@ func (s *search) climb() error {
 	if err := s.refresh(all); err != nil {
 		return err
 	}
-	for moved := true; moved && s.budget > 0; {
-		moved = false
-		for a := range n {
-			if s.budget <= 0 {
-				break
-			}
-			b := s.partner(a)
-			if b < 0 {
-				continue
-			}
-			s.swap(a, b)
-			moved = true
-			if err := s.refresh(slices.Concat(s.cells[s.of[a]], s.cells[s.of[b]])); err != nil {
-				return err
-			}
+	for s.budget > 0 {
+		last, before := clone(s.cells), s.total()
+		if moved, err := s.pass(); err != nil || !moved {
+			return err
+		}
+		if s.contests == nil {
+			continue
+		}
+		// What was gained with the thresholds held may be less, or lost, with those that the cells have now.
+		if s.total() <= before*(1+least) {
+			s.begin(last)
+			return nil
+		}
+		s.appraise()
+		if err := s.refresh(all); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// pass swaps each channel with the one that gains most, where one gains.
+func (s *search) pass() (moved bool, err error) {
+	for a := range s.vectors {
+		if s.budget <= 0 {
+			break
+		}
+		b := s.partner(a)
+		if b < 0 {
+			continue
+		}
+		s.swap(a, b)
+		moved = true
+		if err := s.refresh(slices.Concat(s.cells[s.of[a]], s.cells[s.of[b]])); err != nil {
+			return false, err
+		}
+	}
+	return moved, nil
 }
 
 // partner returns the channel with which a changes places best, -1 where nothing is gained.
@@ -184,8 +218,9 @@ func (s *search) refresh(channels []int) error {
 	return parallel.Each(s.ctx, s.workers, len(channels), func(worker, i int) {
 		a := channels[i]
 		t := make([]float32, s.width())
-		bound := s.without(s.cells[s.of[a]], a, t, &s.scratch[worker])
-		for b, x := range s.vectors {
+		cell := s.cells[s.of[a]]
+		bound := s.without(cell, a, t, &s.scratch[worker])
+		for b, x := range s.at(slices.Index(cell, a)) {
 			if s.of[b] != s.of[a] {
 				s.with[a][b] = float32(bound + float64(excess(x, t)))
 			}

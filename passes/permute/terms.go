@@ -2,33 +2,39 @@ package permute
 
 import (
 	"fmt"
+	"slices"
 
 	"spc/passes/prune"
 )
 
-// A term is a weight that gains by the order of a group: its rows under blocks, what its columns
-// multiply under N:M.
+// A term is a weight that gains by the order of a group: its rows under blocks of several rows, what its columns
+// multiply under N:M and blocks along a row.
 type term struct {
 	*matrix
 	prune.Channels
-	size int // of a block's rows, or of a group of columns
+	size int // channels of a block, or of a group of columns
 }
 
 // terms lists the weights that gain by the order of a group.
 func (r *run) terms(g *prune.Group) (out []term) {
 	p := r.pattern(g)
-	size := p.R
-	if p.Kind == prune.NM {
-		size = p.M
-	}
 	for _, c := range side(p, g) {
 		m := r.weights[c.Layer]
 		if m == nil || m.pattern != p {
 			continue
 		}
-		if each := m.cols / c.Of; p.Kind == prune.NM && each > 1 {
-			r.why[c.Layer] = fmt.Sprintf("%d weights of a channel lie side by side, which groups of %d cannot tell apart", each, size)
-			continue
+		each, size := m.cols/c.Of, p.R
+		switch {
+		case p.Kind == prune.NM:
+			if size = p.M; each > 1 {
+				r.why[c.Layer] = fmt.Sprintf("%d weights of a channel lie side by side, which groups of %d cannot tell apart", each, size)
+				continue
+			}
+		case along(p):
+			if size = p.C; each%size == 0 {
+				r.why[c.Layer] = fmt.Sprintf("%d weights of a channel lie side by side, of which blocks of %d hold no others", each, size)
+				continue
+			}
 		}
 		out = append(out, term{m, c, size})
 	}
@@ -63,6 +69,9 @@ func (r *run) cells(g *prune.Group, terms []term) [][]int {
 			for _, at := range t.At[cell[0]] {
 				whole = whole && len(cell) == min(t.size, t.Of-at/t.size*t.size)
 			}
+			for i, k := range cell { // in the order in which a search takes them to lie
+				whole = whole && (!t.phased() || !slices.ContainsFunc(t.At[k], func(at int) bool { return at%t.size != i }))
+			}
 		}
 		if whole {
 			out = append(out, cell)
@@ -79,10 +88,18 @@ func (r *run) objective(terms []term, places []int) *objective {
 	for _, t := range terms {
 		width += len(t.At[places[0]]) * t.length()
 	}
-	n := float64(len(places))
+	n, phases := float64(len(places)), 1
+	if slices.ContainsFunc(terms, func(t term) bool { return t.phased() }) {
+		phases = o.pattern.C
+	}
 	stride := 1
-	for n*n*float64(width)/float64(stride) > work && width/stride > 32 {
+	for (n*n*float64(width)/float64(stride) > work || n*float64(phases*width)/float64(stride) > memory) && width/stride > 32 {
 		stride++
+	}
+	if along(o.pattern) {
+		o.contests = compete(terms, places, phases, stride)
+		o.vectors = o.contests.phases[0].vectors
+		return o
 	}
 	for _, t := range terms {
 		for occurrence := range t.At[places[0]] {
@@ -97,10 +114,31 @@ func (r *run) objective(terms []term, places []int) *objective {
 	return o
 }
 
+// phased reports whether it matters where in a cell a channel lies.
+func (t *term) phased() bool { return along(t.pattern) && t.cols > t.Of }
+
+// put moves the columns of some places to others of them, so that channels which are put in order afterwards compete with
+// what lies there.
+func (t *term) put(places, from []int) {
+	each := t.cols / t.Of
+	old := make([]float32, t.cols)
+	for row := range slices.Chunk(t.squares, t.cols) {
+		copy(old, row)
+		for i, k := range places {
+			for occurrence, at := range t.At[k] {
+				copy(row[at*each:(at+1)*each], old[t.At[from[i]][occurrence]*each:])
+			}
+		}
+	}
+}
+
 // length is that of a channel's vector in a term.
 func (t *term) length() int {
-	if t.pattern.Kind == prune.NM {
+	switch {
+	case t.pattern.Kind == prune.NM:
 		return t.rows
+	case along(t.pattern):
+		return t.rows * ((t.cols/t.Of+t.pattern.C-2)/t.pattern.C + 1)
 	}
 	return (t.cols + t.pattern.C - 1) / t.pattern.C
 }
@@ -118,11 +156,7 @@ func (t *term) vector(v []float32, at, stride int) []float32 {
 	}
 	row := t.squares[at*t.cols : (at+1)*t.cols]
 	for lo := 0; lo < t.cols; lo += t.pattern.C * stride {
-		sum := float32(0)
-		for _, x := range row[lo:min(lo+t.pattern.C, t.cols)] {
-			sum += x
-		}
-		v = append(v, sum)
+		v = append(v, sum(row[lo:min(lo+t.pattern.C, t.cols)]))
 	}
 	return v
 }
