@@ -204,6 +204,7 @@ func (f *compileFlags) compileWithin(c *cobra.Command, p *progress) (*spc.Model,
 	if c.Flags().Changed("pattern") {
 		b.Patterns, o.Prune.Pattern = []spc.Pattern{o.Prune.Pattern}, spc.Pattern{}
 	}
+	b.Mixed = f.quantise.mixed
 	o.Run.Threads, o.Progress, o.Plan = f.within.threads, p.At, p.Plan
 	if quiet, err := c.Flags().GetBool("quiet"); err == nil && !quiet {
 		b.Tell = func(front []spc.BudgetPoint, seconds float64) {
