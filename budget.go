@@ -61,8 +61,10 @@ type BudgetPoint struct {
 	// names them beside none.
 	Integers  int      `json:"integers,omitempty"`
 	KeepFloat []string `json:"keep_float,omitempty"`
-	Sparsity  float64  `json:"sparsity"`     // of the prunable weights
-	Predicted float64  `json:"predicted_ms"` // by the times of the layers alone
+	// Small is how many weights are stored in the fewest bytes, where a size is limited, and not for the least time.
+	Small     int     `json:"small,omitempty"`
+	Sparsity  float64 `json:"sparsity"`     // of the prunable weights
+	Predicted float64 `json:"predicted_ms"` // by the times of the layers alone
 	// Divergence is that of the layers' entries in the database put together, before they are pruned one after another.
 	Divergence float64 `json:"divergence"`
 
@@ -676,6 +678,7 @@ func (s *sizing) point(pick []int, divergence float64) BudgetPoint {
 	if integers := s.integerWeights(pick); len(integers) > 0 {
 		p.Integers, p.KeepFloat = len(integers), s.types(integers).KeepFloat
 	}
+	p.Small = len(s.smallWeights(pick))
 	return p
 }
 

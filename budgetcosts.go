@@ -34,6 +34,9 @@ type costs struct {
 type taken struct {
 	Seconds, Bytes, Work float64
 	Gives                float64 `json:",omitzero"` // elements for a sample, of a layer
+	// In the fewest bytes, where these are fewer: what it takes then, by the times that are predicted for both.
+	SmallSeconds float64 `json:",omitzero"`
+	SmallBytes   float64 `json:",omitzero"`
 }
 
 // noted are the costs that the file of a database keeps.
@@ -68,7 +71,7 @@ func (s *sizing) noteName() (string, error) {
 		mixed = fmt.Sprint(" mixed ", s.b.Patterns, s.intPatterns)
 	}
 	text := mixed + fmt.Sprintf("%q %d %v %+v %+v %v %v %q", id, o.Run.Threads, shapes, o.Quantize, o.Open, o.Format, o.OneFormat, profile)
-	return fmt.Sprintf("costs %x", sha256.Sum256([]byte(text))), nil
+	return fmt.Sprintf("costs and fewest bytes %x", sha256.Sum256([]byte(text))), nil
 }
 
 // know takes the costs from the file of the database, or measures them and has it keep them.
@@ -219,9 +222,10 @@ func (s *sizing) profile(ctx context.Context, m *Model, i int) (whole taken, err
 // take notes what the weights of a model, variant i, take, and returns the multiply-adds of all.
 func (s *sizing) take(m *Model, i int, seconds func(node string) float64) (work float64) {
 	c := &s.costs
-	dense := map[string]float64{}
+	dense, readers := map[string]float64{}, map[string]int{}
 	for _, l := range m.report.Layers {
 		dense[l.Name] += float64(l.DenseBytes)
+		readers[l.Weight]++
 	}
 	seen := map[string]bool{}
 	for _, l := range m.report.Layers {
@@ -239,6 +243,9 @@ func (s *sizing) take(m *Model, i int, seconds func(node string) float64) (work 
 			t.Bytes = float64(l.StoredBytes)
 		}
 		seen[l.Weight] = true
+		if readers[l.Weight] == 1 {
+			t.inFewestBytes(&l, t.Seconds)
+		}
 		t.Work += float64(l.Nonzeros) * float64(max(1, l.N))
 		if s.b.Mixed {
 			t.Gives += float64(l.Rows) * float64(max(1, l.N))
@@ -247,6 +254,18 @@ func (s *sizing) take(m *Model, i int, seconds func(node string) float64) (work 
 		c.byWeight[l.Weight] = list
 	}
 	return work
+}
+
+// inFewestBytes notes what a layer that took so many seconds takes where its weight is stored in the fewest bytes.
+func (t *taken) inFewestBytes(l *Layer, seconds float64) {
+	const fewer = 0.99 // of the bytes that are worth another form
+	at := slices.IndexFunc(l.Candidates, func(c Candidate) bool { return c.Chosen })
+	small := l.Smallest()
+	if at < 0 || small == nil || float64(small.StoredBytes) > fewer*float64(l.StoredBytes) {
+		return
+	}
+	t.SmallBytes = float64(small.StoredBytes)
+	t.SmallSeconds = seconds * small.PredictedUs / max(l.Candidates[at].PredictedUs, 1e-6)
 }
 
 // settle sorts what was measured by slots and their forms.
@@ -268,10 +287,22 @@ func (s *sizing) settle() {
 		c.work, mine = append(c.work, list[0].Work), mine+list[0].Work
 	}
 	rims := s.rims(lists)
-	for k, t := range s.slots {
+	for k := range s.slots {
+		t := &s.slots[k]
+		if s.b.Size > 0 && s.o.Format == "" { // else the fastest storage is the best
+			for _, f := range t.forms {
+				if lists[k][f.shown].SmallBytes > 0 {
+					f.small = true
+					t.forms = append(t.forms, f)
+				}
+			}
+		}
 		var seconds, bytes []float64
 		for _, f := range t.forms {
 			took := lists[k][f.shown]
+			if f.small {
+				took.Seconds, took.Bytes = took.SmallSeconds, took.SmallBytes
+			}
 			if f.ints {
 				took.Seconds += rims[k]
 			}

@@ -39,7 +39,10 @@ func (s *sizing) make(ctx context.Context, pick []int, divergence float64, draft
 	s.builds++
 	o := s.o
 	o.Progress, o.Plan = nil, nil
-	o.Quantize = s.types(s.integerWeights(pick))
+	o.Quantize, o.small = s.types(s.integerWeights(pick)), map[string]bool{}
+	for _, w := range s.smallWeights(pick) {
+		o.small[w] = true
+	}
 	if draft {
 		o.Prune.Reconstruct = nil
 	}

@@ -20,6 +20,7 @@ type form struct {
 	entry int
 	ints  bool // where the budget chooses types, see BudgetOptions.Mixed
 	shown int  // the variant that shows what it takes
+	small bool // the weight is stored in the fewest bytes, not for the least time
 }
 
 // maxLoss stands for losses that are no numbers, or more.
@@ -81,11 +82,11 @@ func (s *sizing) arrange(list []fit.Choice) {
 			of := shown
 			if ints {
 				of = integers
-				t.forms = append(t.forms, form{0, true, s.allInts})
+				t.forms = append(t.forms, form{ints: true, shown: s.allInts})
 			}
 			for e := 1; e < len(l.Entries); e++ {
 				if at, ok := of[l.Entries[e].Choice]; ok {
-					t.forms = append(t.forms, form{e, ints, at})
+					t.forms = append(t.forms, form{entry: e, ints: ints, shown: at})
 				}
 			}
 		}
@@ -94,7 +95,7 @@ func (s *sizing) arrange(list []fit.Choice) {
 	if s.rounder != nil {
 		for _, w := range s.rounder.Weights() {
 			if may[w] {
-				s.slots = append(s.slots, slot{weight: w, ints: true, forms: []form{{}, {0, true, s.allInts}}})
+				s.slots = append(s.slots, slot{weight: w, ints: true, forms: []form{{}, {ints: true, shown: s.allInts}}})
 			}
 		}
 	}
@@ -120,6 +121,16 @@ func (s *sizing) entries(pick []int) []int {
 func (s *sizing) integerWeights(pick []int) (list []string) {
 	for k, i := range pick {
 		if s.slots[k].forms[i].ints {
+			list = append(list, s.slots[k].weight)
+		}
+	}
+	return list
+}
+
+// smallWeights are the weights that a combination has in the fewest bytes.
+func (s *sizing) smallWeights(pick []int) (list []string) {
+	for k, i := range pick {
+		if s.slots[k].forms[i].small {
 			list = append(list, s.slots[k].weight)
 		}
 	}

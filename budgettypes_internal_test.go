@@ -21,9 +21,9 @@ func TestMixedFormsAgainstAllCombinations(t *testing.T) {
 			s.base.Layers = append(s.base.Layers, l)
 		}
 		for k := range layers {
-			t := slot{layer: &s.base.Layers[k], ints: true, rounding: rng.ExpFloat64() / 4, forms: []form{{0, false, 0}, {1, false, 1}, {2, false, 2}, {0, true, 3}, {2, true, 4}}}
+			t := slot{layer: &s.base.Layers[k], ints: true, rounding: rng.ExpFloat64() / 4, forms: []form{{}, {entry: 1, shown: 1}, {entry: 2, shown: 2}, {ints: true, shown: 3}, {entry: 2, ints: true, shown: 4}}}
 			if k == 0 {
-				t.layer, t.forms = nil, []form{{0, false, 0}, {0, true, 3}}
+				t.layer, t.forms = nil, []form{{}, {ints: true, shown: 3}}
 			}
 			s.slots = append(s.slots, t)
 			times := []float64{0.2}

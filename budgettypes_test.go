@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -166,5 +167,83 @@ func TestMixedBudgetsAreOfIntegers(t *testing.T) {
 	b.Mixed, b.FLOPs = true, 0.5
 	if _, err := spc.CompileWithin(t.Context(), o, b); !errors.Is(err, spc.ErrInvalid) || !strings.Contains(err.Error(), "BudgetOptions.Mixed needs Quantize.Type int8") {
 		t.Error(err)
+	}
+}
+
+// Where a size is limited a weight may be stored in the fewest bytes though that is slower: a convolution of 3x3 is the fastest dense with half its zeros.
+func TestSizesCountTheFewestBytes(t *testing.T) {
+	b := archs.New("images", 17)
+	x := b.Input("x", archs.Float32, "batch", 4, 16, 16)
+	in := 4
+	for _, name := range []string{"first", "second", "third"} {
+		x = b.Node("Relu", nil, b.Node("Conv", archs.Attrs{"pads": []int{1, 1, 1, 1}}, x, b.Weight(name, archs.He(in*9), 32, in, 3, 3)))
+		in = 32
+	}
+	b.Output("y", x, archs.Float32, "batch", 32, 16, 16)
+	m, err := b.Model(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var model bytes.Buffer
+	if _, err := m.WriteTo(&model); err != nil {
+		t.Fatal(err)
+	}
+	inputs := func(seed uint64) *tensor.Tensor {
+		x, err := data.Random{Seed: seed}.Tensor("x", tensor.F32, []int{2, 4, 16, 16}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	o, w := forBudget(t)
+	o.Bytes = model.Bytes()
+	o.Calibration.Inputs = func(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+		return func(yield func(map[string]*tensor.Tensor, error) bool) {
+			for seed := range uint64(4) {
+				if !yield(map[string]*tensor.Tensor{"x": inputs(seed)}, nil) {
+					return
+				}
+			}
+		}
+	}
+	w.Inputs = func([]spc.Port, map[string][]int) (map[string]*tensor.Tensor, error) {
+		return map[string]*tensor.Tensor{"x": inputs(1)}, nil
+	}
+	w.Patterns, w.Size = []spc.Pattern{{Kind: spc.Uniform}}, 60000
+	small, err := spc.CompileWithin(t.Context(), o, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer small.Close()
+	var file bytes.Buffer
+	if err := small.Write(&file); err != nil || file.Len() > 60000 {
+		t.Errorf("%d bytes, %v", file.Len(), err)
+	}
+	tried := small.Explain().Budget.Tried
+	stored := 0
+	for _, l := range small.Explain().Layers {
+		if strings.HasPrefix(l.Reason, "as few bytes as may be") {
+			stored++
+			for _, c := range l.Candidates {
+				if c.StoredBytes < l.StoredBytes {
+					t.Errorf("%s has %d bytes, %s would have %d", l.Weight, l.StoredBytes, c.Format, c.StoredBytes)
+				}
+			}
+		}
+	}
+	if p := tried[len(tried)-1]; p.Small == 0 || p.Small != stored || p.Sparsity > 0.8 {
+		t.Errorf("%d weights in the fewest bytes, and %d by the report of %+v", stored, p.Small, p)
+	}
+	in2 := map[string]*tensor.Tensor{"x": inputs(9)}
+	have, err := small.Run(t.Context(), in2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := small.Interpret(t.Context(), in2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := apart(want["y"].F32s(), have["y"].F32s()); !(d < 1e-9) {
+		t.Errorf("the outputs are off by %v", d)
 	}
 }
