@@ -19,6 +19,7 @@ import (
 	"spc/passes/budget"
 	"spc/passes/fit"
 	"spc/passes/prune"
+	"spc/passes/quant"
 )
 
 // Budget says what a compiled model may take and lose. What is zero asks for nothing.
@@ -36,6 +37,9 @@ type BudgetOptions struct {
 	// Patterns are those that layers may have; by default uniform and uniform-block:4x1, and of weights of 8-bit integers uniform-block:1x4, which there
 	// are kernels for.
 	Patterns []Pattern
+	// Mixed leaves it to the budget which layers are in 8-bit integers, as CompileOptions.Quantize says, of I8, and which in floats. Patterns are those of floats,
+	// and, where they are given, of integers, too; by default these have uniform-block:1x4.
+	Mixed bool
 	// Inputs makes inputs of such shapes, by the names of the ports, on which times are measured.
 	Inputs func(ports []Port, shapes map[string][]int) (map[string]*tensor.Tensor, error)
 	// Evaluate scores a model on samples that calibration does not see, in the same order every time: each sample in points, of which more
@@ -52,9 +56,15 @@ type BudgetOptions struct {
 
 // BudgetPoint is a combination of choices for the layers, and what is known of it.
 type BudgetPoint struct {
-	Layers    []string `json:"layers,omitempty"` // as --layer names them
-	Sparsity  float64  `json:"sparsity"`         // of the prunable weights
-	Predicted float64  `json:"predicted_ms"`     // by the times of the layers alone
+	Layers []string `json:"layers,omitempty"` // as --layer names them
+	// Of a budget that chooses types: how many weights are in 8-bit integers, and, where there are some, those that are kept from that, as --keep-float
+	// names them beside none.
+	Integers  int      `json:"integers,omitempty"`
+	KeepFloat []string `json:"keep_float,omitempty"`
+	// Small is how many weights are stored in the fewest bytes, where a size is limited, and not for the least time.
+	Small     int     `json:"small,omitempty"`
+	Sparsity  float64 `json:"sparsity"`     // of the prunable weights
+	Predicted float64 `json:"predicted_ms"` // by the times of the layers alone
 	// Divergence is that of the layers' entries in the database put together, before they are pruned one after another.
 	Divergence float64 `json:"divergence"`
 
@@ -86,7 +96,7 @@ type Unmet struct {
 // BudgetReport says how a budget was met.
 type BudgetReport struct {
 	Budget
-	Types string `json:"types"` // that products have
+	Types string `json:"types"` // that products have: f32, int8, fp16, bf16, or mixed, see BudgetOptions.Mixed
 	// Judge is what points are of: "samples", or "divergence", of which they are hundredths of a nat on inputs of the calibration.
 	Judge string `json:"judge"`
 	// Amdahl is the speed-up of a model whose prunable products take no time.
@@ -138,6 +148,8 @@ func (b *BudgetOptions) check(o *CompileOptions) error {
 		return option.Errorf("%v %v beside a budget, which chooses among BudgetOptions.Patterns", option.Pattern, o.Prune.Pattern)
 	case o.Prune.Allocate != "":
 		return option.Errorf("%v %v beside a budget, which spreads zeros itself", option.Allocate, o.Prune.Allocate)
+	case b.Mixed && o.Quantize.Type != tensor.I8:
+		return option.Errorf("%v needs %v int8, which layers are in that are not in floats", option.Mixed, option.Quantize)
 	case o.Debug.StopAfter != "" || len(o.Debug.Disable) > 0:
 		return option.Errorf("%v or %v beside a budget, which measures whole programs", option.StopAfter, option.Passes)
 	case b.Inputs == nil:
@@ -245,7 +257,14 @@ type sizing struct {
 	base  *fit.Base
 	done  func() // ends what sees the samples
 	costs costs
-	items [][]budget.Choice // of base.Layers, by the effects of layers alone
+
+	rounder     *quant.Rounder // where the budget chooses types
+	intPatterns []Pattern      // of integers, there
+	slots       []slot         // of base.Layers, and of others that types are chosen for
+	variants    []variant
+	allInts     int // the variant of integers without zeros
+
+	items [][]budget.Choice // of slots, by the effects of layers alone
 	joint [][]budget.Choice // by those among others
 	limit []float64         // of items' uses, as the budget says
 	what  []string          // their names
@@ -330,10 +349,14 @@ func (s *sizing) compileDense(ctx context.Context) (err error) {
 // patterns settles the patterns that layers may have.
 func (s *sizing) patterns() {
 	if len(s.b.Patterns) == 0 {
+		integers := []Pattern{{Kind: UniformBlock, R: 1, C: 4}}
 		s.b.Patterns = []Pattern{{Kind: Uniform}, {Kind: UniformBlock, R: 4, C: 1}}
-		if s.o.Quantize.Type == tensor.I8 || s.integers() {
-			s.b.Patterns = []Pattern{{Kind: UniformBlock, R: 1, C: 4}}
+		if s.o.Quantize.Type == tensor.I8 && !s.b.Mixed || s.integers() {
+			s.b.Patterns = integers
 		}
+		s.intPatterns = integers
+	} else {
+		s.intPatterns = s.b.Patterns
 	}
 	if len(s.b.Patterns) > 1 {
 		return
@@ -353,7 +376,13 @@ func (s *sizing) integers() bool {
 
 // choices are those of each layer.
 func (s *sizing) choices() (list []fit.Choice) {
-	for _, p := range s.b.Patterns {
+	patterns := slices.Clone(s.b.Patterns)
+	for _, p := range s.intPatterns {
+		if s.b.Mixed && !slices.Contains(patterns, p) {
+			patterns = append(patterns, p)
+		}
+	}
+	for _, p := range patterns {
 		if own, ok := p.OwnSparsity(); ok {
 			list = append(list, fit.Choice{Pattern: p, Sparsity: own})
 			continue
@@ -375,7 +404,10 @@ func (s *sizing) run(ctx context.Context) (*Model, error) {
 	if s.report.Types, err = quantised.of(s.o.Quantize.Type); err != nil {
 		return nil, err
 	}
-	if s.report.Types == "none" {
+	switch {
+	case s.b.Mixed:
+		s.report.Types = "mixed"
+	case s.report.Types == "none":
 		s.report.Types = "f32"
 	}
 	if s.report.Judge = "samples"; s.b.Evaluate == nil {
@@ -397,10 +429,13 @@ func (s *sizing) run(ctx context.Context) (*Model, error) {
 	if err := s.database(ctx, list); err != nil {
 		return nil, err
 	}
-	if err := s.know(ctx, list); err != nil {
+	if err := s.know(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.base.Effects(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.roundings(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.base.Save(); err != nil {
@@ -455,8 +490,8 @@ func (s *sizing) stages() []Stage {
 	}
 }
 
-// before returns the graph as pruning finds it, and the options of that.
-func (s *sizing) before(ctx context.Context) (g *ir.Graph, o fit.Options, done func(), err error) {
+// before returns the graph as pruning finds it, and the options of passes.
+func (s *sizing) before(ctx context.Context) (g *ir.Graph, pc *passes.Context, done func(), err error) {
 	c := s.o
 	c.Prune.Sparsity, c.Prune.Layers, c.Prune.Allocate = 0.5, s.o.Prune.Layers, PerLayer
 	c.Debug = DebugOptions{}
@@ -466,28 +501,28 @@ func (s *sizing) before(ctx context.Context) (g *ir.Graph, o fit.Options, done f
 			done()
 		}
 	}()
-	pc, err := c.passContext(seen)
-	if err != nil {
-		return nil, o, done, err
+	if pc, err = c.passContext(seen); err != nil {
+		return nil, nil, done, err
 	}
 	g, info, err := (&ImportOptions{c.Model, c.Bytes, c.Shapes, c.Dims}).read()
 	if err != nil {
-		return nil, o, done, err
+		return nil, nil, done, err
 	}
 	if pc.Choose.Sizes, err = c.open(g, info); err != nil {
-		return nil, o, done, err
+		return nil, nil, done, err
 	}
 	err = passes.Before(ctx, pc, g, "prune")
-	return g, pc.Prune, done, err
+	return g, pc, done, err
 }
 
 // database makes the entries of all layers, or reads them.
 func (s *sizing) database(ctx context.Context, list []fit.Choice) error {
-	g, o, done, err := s.before(ctx)
+	g, pc, done, err := s.before(ctx)
 	if err != nil {
 		return err
 	}
 	s.done = done
+	o := pc.Prune
 	for _, st := range o.Stages(g) {
 		for _, x := range st.Steps {
 			s.build += x
@@ -495,13 +530,18 @@ func (s *sizing) database(ctx context.Context, list []fit.Choice) error {
 		s.build += st.Rest
 	}
 	o.Cache = s.cache
-	s.base, err = fit.NewBase(ctx, g, o, list)
-	return err
+	if s.base, err = fit.NewBase(ctx, g, o, list); err != nil {
+		return err
+	}
+	if err := s.observeTypes(ctx, g, pc.Quant); err != nil {
+		return err
+	}
+	s.arrange(list)
+	return nil
 }
 
 // price makes the items of the programme: losses by the effects of layers as they are known, and what entries take.
 func (s *sizing) price() [][]budget.Choice {
-	items := make([][]budget.Choice, len(s.base.Layers))
 	s.what, s.limit = nil, nil
 	b := &s.b.Budget
 	var use []func(k, e int) float64
@@ -524,19 +564,7 @@ func (s *sizing) price() [][]budget.Choice {
 	if b.FLOPs > 0 {
 		add("flops", b.FLOPs*s.denseWork()-s.costs.restWork, s.work)
 	}
-	for k, l := range s.base.Layers {
-		for e := range l.Entries {
-			c := budget.Choice{}
-			if l.Entries[e].Error > 0 {
-				c.Loss = min(l.Effect*l.Entries[e].Error, math.MaxFloat32)
-			}
-			for _, of := range use {
-				c.Uses = append(c.Uses, of(k, e))
-			}
-			items[k] = append(items[k], c)
-		}
-	}
-	return items
+	return s.choicesOf(use)
 }
 
 // denseWork is the multiply-adds of a sample in the model that others are compared with.
@@ -547,13 +575,16 @@ func (s *sizing) denseWork() (work float64) {
 	return work
 }
 
-// work is the multiply-adds that an entry leaves of a layer.
-func (s *sizing) work(k, e int) float64 {
-	l := &s.base.Layers[k]
-	return s.costs.work[k] * float64(l.Weights-l.Entries[e].Zeros) / float64(max(1, l.Weights-l.Entries[0].Zeros))
+// work is the multiply-adds that a form leaves of a layer.
+func (s *sizing) work(k, i int) float64 {
+	l := s.slots[k].layer
+	if l == nil {
+		return s.costs.work[k]
+	}
+	return s.costs.work[k] * float64(l.Weights-l.Entries[s.slots[k].forms[i].entry].Zeros) / float64(max(1, l.Weights-l.Entries[0].Zeros))
 }
 
-// combination is an entry for each layer.
+// combination is a form for each slot.
 type combination struct {
 	pick       []int
 	divergence float64
@@ -576,7 +607,11 @@ func (s *sizing) front(ctx context.Context) ([]combination, error) {
 	s.items = s.price()
 	n := s.fineness()
 	alone := budget.Front(s.items, n)
-	if err := s.base.Among(ctx, alone[len(alone)/2]); err != nil {
+	middle := alone[len(alone)/2]
+	if err := s.base.Among(ctx, s.entries(middle), s.round(s.integerWeights(middle))); err != nil {
+		return nil, err
+	}
+	if err := s.roundingsAmong(ctx, middle); err != nil {
 		return nil, err
 	}
 	s.joint = s.price()
@@ -584,7 +619,7 @@ func (s *sizing) front(ctx context.Context) ([]combination, error) {
 	picks := slices.Concat([][]int{make([]int, len(s.items))}, alone[1:], budget.Front(s.joint, n)[1:])
 	for i, p := range picks {
 		s.step("compare", i, len(picks))
-		d, err := s.base.Divergence(ctx, p)
+		d, err := s.divergence(ctx, p)
 		if err != nil {
 			return nil, err
 		}
@@ -633,19 +668,23 @@ func (s *sizing) seconds(pick []int) float64 {
 func (s *sizing) point(pick []int, divergence float64) BudgetPoint {
 	p := BudgetPoint{Predicted: digits3(1e3 * s.seconds(pick)), Divergence: digits3(min(divergence, math.MaxFloat32))}
 	zeros, all := 0, 0
-	for k, e := range pick {
+	for k, e := range s.entries(pick) {
 		zeros, all = zeros+s.base.Layers[k].Entries[e].Zeros, all+s.base.Layers[k].Weights
 	}
 	p.Sparsity = float64(zeros) / float64(max(all, 1))
 	for _, l := range s.layers(pick) {
 		p.Layers = append(p.Layers, l.String())
 	}
+	if integers := s.integerWeights(pick); len(integers) > 0 {
+		p.Integers, p.KeepFloat = len(integers), s.types(integers).KeepFloat
+	}
+	p.Small = len(s.smallWeights(pick))
 	return p
 }
 
 // layers are the options that make a model a combination.
 func (s *sizing) layers(pick []int) (list []LayerSparsity) {
-	for _, t := range s.base.Targets(pick) {
+	for _, t := range s.base.Targets(s.entries(pick)) {
 		list = append(list, LayerSparsity{t.Glob.String(), t.Sparsity, t.Pattern})
 	}
 	return list

@@ -12,7 +12,6 @@ import (
 
 	"spc/backend/cpu"
 	"spc/ir/tensor"
-	"spc/passes/fit"
 )
 
 // costs are what the entries of layers take, as it was measured.
@@ -26,18 +25,26 @@ type costs struct {
 	restBytes         float64 // of the .spx
 	allWork, restWork float64 // multiply-adds of a sample
 
-	byWeight map[string][]taken // for each choice, the first of which is none
-	start    taken              // of the model with none: all of it
+	byWeight map[string][]taken // for each variant
+	wholes   []float64          // the seconds of the model, for each variant
+	start    taken              // of the model of the first variant: all of it
 }
 
 // taken is what a layer, or a model, takes.
-type taken struct{ Seconds, Bytes, Work float64 }
+type taken struct {
+	Seconds, Bytes, Work float64
+	Gives                float64 `json:",omitzero"` // elements for a sample, of a layer
+	// In the fewest bytes, where these are fewer: what it takes then, by the times that are predicted for both.
+	SmallSeconds float64 `json:",omitzero"`
+	SmallBytes   float64 `json:",omitzero"`
+}
 
 // noted are the costs that the file of a database keeps.
 type noted struct {
 	Dense    float64
 	Start    taken
 	ByWeight map[string][]taken
+	Wholes   []float64 `json:",omitempty"`
 }
 
 // noteName names costs by what they depend on besides what the database does: the machine and the build, and how the model is compiled for what shapes.
@@ -59,12 +66,16 @@ func (s *sizing) noteName() (string, error) {
 	for name, t := range s.inputs {
 		shapes[name] = fmt.Sprint(t.DType(), t.Shape())
 	}
-	text := fmt.Sprintf("%q %d %v %+v %+v %v %v %q", id, o.Run.Threads, shapes, o.Quantize, o.Open, o.Format, o.OneFormat, profile)
-	return fmt.Sprintf("costs %x", sha256.Sum256([]byte(text))), nil
+	mixed := ""
+	if s.b.Mixed {
+		mixed = fmt.Sprint(" mixed ", s.b.Patterns, s.intPatterns)
+	}
+	text := mixed + fmt.Sprintf("%q %d %v %+v %+v %v %v %q", id, o.Run.Threads, shapes, o.Quantize, o.Open, o.Format, o.OneFormat, profile)
+	return fmt.Sprintf("costs and fewest bytes %x", sha256.Sum256([]byte(text))), nil
 }
 
 // know takes the costs from the file of the database, or measures them and has it keep them.
-func (s *sizing) know(ctx context.Context, list []fit.Choice) error {
+func (s *sizing) know(ctx context.Context) error {
 	name, err := s.noteName()
 	if err != nil {
 		return err
@@ -75,18 +86,21 @@ func (s *sizing) know(ctx context.Context, list []fit.Choice) error {
 		if err := json.Unmarshal([]byte(text), &n); err != nil || !(n.Dense > 0) {
 			return fmt.Errorf("%s: what was measured cannot be read: %w", s.cache, ErrCorrupt)
 		}
-		c.dense, c.start, c.byWeight = n.Dense, n.Start, n.ByWeight
+		c.dense, c.start, c.byWeight, c.wholes = n.Dense, n.Start, n.ByWeight, n.Wholes
 	} else {
-		if err := s.measure(ctx, list); err != nil {
+		if err := s.measure(ctx); err != nil {
 			return err
 		}
-		b, err := json.Marshal(noted{c.dense, c.start, c.byWeight})
+		b, err := json.Marshal(noted{c.dense, c.start, c.byWeight, c.wholes})
 		if err != nil {
 			return err
 		}
 		s.base.SetNote(name, string(b))
 	}
-	c.settle(s.base)
+	if s.b.Mixed && len(c.wholes) != len(s.variants) {
+		return fmt.Errorf("%s: %d models were measured, want %d: %w", s.cache, len(c.wholes), len(s.variants), ErrCorrupt)
+	}
+	s.settle()
 	s.report.Amdahl = c.dense / max(c.restTime, 1e-9)
 	return nil
 }
@@ -124,34 +138,16 @@ func few(all func(context.Context, []Port) iter.Seq2[map[string]*tensor.Tensor, 
 	}
 }
 
-// measure compiles the model with each choice for all layers at once, by magnitude, which times do not depend on, and measures
-// what each layer takes in its place.
-func (s *sizing) measure(ctx context.Context, list []fit.Choice) error {
+// measure compiles the model of each variant, by magnitude, which times do not depend on, and measures what each layer takes in its place.
+func (s *sizing) measure(ctx context.Context) error {
 	c := &s.costs
 	c.byWeight = map[string][]taken{}
-	o := s.plain()
-	o.Open = s.o.Open
-	o.Prune.Layers, o.Prune.Permute = s.o.Prune.Layers, PermuteNone
-	if o.Quantize.Type == tensor.I8 {
-		o.Calibration.Inputs, o.Calibration.Cache = few(o.Calibration.Inputs), ""
-		o.Prune.Uncorrected = true
-	} else {
-		o.Calibration = Calibration{}
-	}
-	for i := range 1 + len(list) {
-		s.step("times", i, 1+len(list))
+	for i := range s.variants {
+		s.step("times", i, len(s.variants))
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if i > 0 {
-			o.Prune.Permute = PermuteNone
-			o.Prune.Pattern, o.Prune.Sparsity = list[i-1].Pattern, list[i-1].Sparsity
-		}
-		o.Prune.Method, o.Prune.Allocate = Magnitude, PerLayer
-		if i == 0 && len(o.Prune.Layers) == 0 {
-			o.Prune = s.plain().Prune
-		}
-		m, err := Compile(ctx, o)
+		m, err := Compile(ctx, s.variantOptions(&s.variants[i]))
 		if err != nil {
 			return err
 		}
@@ -166,11 +162,11 @@ func (s *sizing) measure(ctx context.Context, list []fit.Choice) error {
 		if err != nil {
 			return err
 		}
-		if i == 0 {
-			o.Prune.Uncorrected = o.Quantize.Type == tensor.I8
+		if s.b.Mixed {
+			c.wholes = append(c.wholes, whole.Seconds)
 		}
 	}
-	s.step("times", 1+len(list), 1+len(list))
+	s.step("times", len(s.variants), len(s.variants))
 	return nil
 }
 
@@ -181,7 +177,7 @@ const (
 	roundSeconds = 0.8
 )
 
-// profile measures the layers of a model with choice i in turns with the dense model, by whose time at first those that follow are scaled.
+// profile measures the layers of a model, variant i, in turns with the dense model, by whose time at first those that follow are scaled.
 func (s *sizing) profile(ctx context.Context, m *Model, i int) (whole taken, err error) {
 	var dense, runs, sums []float64
 	nodes := map[string][]float64{}
@@ -223,12 +219,13 @@ func (s *sizing) profile(ctx context.Context, m *Model, i int) (whole taken, err
 	return whole, nil
 }
 
-// take notes what the weights of a model with choice i take, and returns the multiply-adds of all.
+// take notes what the weights of a model, variant i, take, and returns the multiply-adds of all.
 func (s *sizing) take(m *Model, i int, seconds func(node string) float64) (work float64) {
 	c := &s.costs
-	dense := map[string]float64{}
+	dense, readers := map[string]float64{}, map[string]int{}
 	for _, l := range m.report.Layers {
 		dense[l.Name] += float64(l.DenseBytes)
+		readers[l.Weight]++
 	}
 	seen := map[string]bool{}
 	for _, l := range m.report.Layers {
@@ -246,36 +243,110 @@ func (s *sizing) take(m *Model, i int, seconds func(node string) float64) (work 
 			t.Bytes = float64(l.StoredBytes)
 		}
 		seen[l.Weight] = true
+		if readers[l.Weight] == 1 {
+			t.inFewestBytes(&l, t.Seconds)
+		}
 		t.Work += float64(l.Nonzeros) * float64(max(1, l.N))
+		if s.b.Mixed {
+			t.Gives += float64(l.Rows) * float64(max(1, l.N))
+		}
 		work += float64(l.Nonzeros) * float64(max(1, l.N))
 		c.byWeight[l.Weight] = list
 	}
 	return work
 }
 
-// settle sorts what was measured by the layers of the database.
-func (c *costs) settle(b *fit.Base) {
+// inFewestBytes notes what a layer that took so many seconds takes where its weight is stored in the fewest bytes.
+func (t *taken) inFewestBytes(l *Layer, seconds float64) {
+	const fewer = 0.99 // of the bytes that are worth another form
+	at := slices.IndexFunc(l.Candidates, func(c Candidate) bool { return c.Chosen })
+	small := l.Smallest()
+	if at < 0 || small == nil || float64(small.StoredBytes) > fewer*float64(l.StoredBytes) {
+		return
+	}
+	t.SmallBytes = float64(small.StoredBytes)
+	t.SmallSeconds = seconds * small.PredictedUs / max(l.Candidates[at].PredictedUs, 1e-6)
+}
+
+// settle sorts what was measured by slots and their forms.
+func (s *sizing) settle() {
+	c := &s.costs
 	c.restTime, c.restBytes, c.restWork = c.start.Seconds, c.start.Bytes, 0
 	c.allWork = c.start.Work
-	mine := 0.0
-	for _, l := range b.Layers {
-		list := c.byWeight[l.Weight]
+	lists, mine := make([][]taken, len(s.slots)), 0.0
+	for k, t := range s.slots {
+		list := slices.Clone(c.byWeight[t.weight])
 		if len(list) == 0 {
 			list = []taken{{}}
 		}
-		for len(list) < len(l.Entries) { // what no compilation shows changes nothing
+		for len(list) < len(s.variants) { // what no compilation shows changes nothing
 			list = append(list, list[0])
 		}
-		var seconds, bytes []float64
-		for _, t := range list[:len(l.Entries)] {
-			seconds, bytes = append(seconds, t.Seconds), append(bytes, t.Bytes)
-		}
-		c.time, c.bytes = append(c.time, seconds), append(c.bytes, bytes)
+		lists[k] = list
 		c.restTime, c.restBytes = c.restTime-list[0].Seconds, c.restBytes-list[0].Bytes
 		c.work, mine = append(c.work, list[0].Work), mine+list[0].Work
 	}
+	rims := s.rims(lists)
+	for k := range s.slots {
+		t := &s.slots[k]
+		if s.b.Size > 0 && s.o.Format == "" { // else the fastest storage is the best
+			for _, f := range t.forms {
+				if lists[k][f.shown].SmallBytes > 0 {
+					f.small = true
+					t.forms = append(t.forms, f)
+				}
+			}
+		}
+		var seconds, bytes []float64
+		for _, f := range t.forms {
+			took := lists[k][f.shown]
+			if f.small {
+				took.Seconds, took.Bytes = took.SmallSeconds, took.SmallBytes
+			}
+			if f.ints {
+				took.Seconds += rims[k]
+			}
+			seconds, bytes = append(seconds, took.Seconds), append(bytes, took.Bytes)
+		}
+		c.time, c.bytes = append(c.time, seconds), append(c.bytes, bytes)
+	}
 	c.restWork = c.allWork - mine
 	c.restTime, c.restBytes = max(c.restTime, 0), max(c.restBytes, 0)
+}
+
+// rims are what integers in each slot take beside the layer's own time, mostly to become integers and floats again: the mean of what that is among layers
+// in integers and among others in floats, by lists of what variants take of slots. What models take more beside their layers than the one in floats is spread over the
+// layers in integers by the elements that they give.
+func (s *sizing) rims(lists [][]taken) []float64 {
+	out := make([]float64, len(s.slots))
+	if !s.b.Mixed {
+		return out
+	}
+	beside := func(v int) float64 { // what the model takes but for its layers
+		t := s.costs.wholes[v]
+		for _, list := range lists {
+			t -= list[v].Seconds
+		}
+		return t
+	}
+	for v := s.allInts; v < s.allInts+3; v++ {
+		extra, gives, at := max(0, beside(v)-beside(0)), 0.0, 0
+		var in []int
+		for k := range s.slots {
+			if !s.slots[k].ints {
+				continue
+			}
+			if s.variants[v].has(at) {
+				in, gives = append(in, k), gives+lists[k][0].Gives
+			}
+			at++
+		}
+		for _, k := range in {
+			own := lists[k][v].Seconds - lists[k][s.allInts].Seconds
+			out[k] += (own + extra*lists[k][0].Gives/max(gives, 1)) / 2
+		}
+	}
+	return out
 }
 
 func median(v []float64) float64 { return quantile(v, 0.5) }

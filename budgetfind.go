@@ -39,10 +39,15 @@ func (s *sizing) make(ctx context.Context, pick []int, divergence float64, draft
 	s.builds++
 	o := s.o
 	o.Progress, o.Plan = nil, nil
+	o.Quantize, o.small = s.types(s.integerWeights(pick)), map[string]bool{}
+	for _, w := range s.smallWeights(pick) {
+		o.small[w] = true
+	}
 	if draft {
 		o.Prune.Reconstruct = nil
 	}
-	if slices.Max(pick) == 0 && len(s.o.Prune.Layers) == 0 {
+	bare := slices.Max(s.entries(pick)) == 0 && len(s.o.Prune.Layers) == 0
+	if bare {
 		o.Prune = s.plain().Prune
 		if o.Quantize.Type != tensor.I8 {
 			o.Calibration = Calibration{}
@@ -55,7 +60,7 @@ func (s *sizing) make(ctx context.Context, pick []int, divergence float64, draft
 	if err != nil {
 		return nil, err
 	}
-	out := &made{model: m, pick: pick, draft: draft, point: s.point(pick, divergence), dense: slices.Max(pick) == 0 && len(s.o.Prune.Layers) == 0 && o.Quantize.Type == 0}
+	out := &made{model: m, pick: pick, draft: draft, point: s.point(pick, divergence), dense: bare && o.Quantize.Type == 0}
 	if err := s.gauge(ctx, out); err != nil {
 		out.close()
 		return nil, err
@@ -383,7 +388,7 @@ func (s *sizing) solve(ctx context.Context, limits []float64) (best []int, ok bo
 		if !found {
 			continue
 		}
-		d, err := s.base.Divergence(ctx, pick)
+		d, err := s.divergence(ctx, pick)
 		if err != nil {
 			return nil, false, err
 		}
@@ -492,12 +497,12 @@ func (s *sizing) evolve(ctx context.Context, limits []float64, pick []int, first
 		n /= 4
 	}
 	if n == 0 {
-		d, err := s.base.Divergence(ctx, pick)
+		d, err := s.divergence(ctx, pick)
 		return pick, d, err
 	}
 	const offspring = 8
 	return budget.Evolve(ctx, s.items, limits, pick, budget.Search{
-		Generations: max(1, n/offspring), Offspring: min(offspring, n), Seed: 1, Measure: s.base.Divergence,
+		Generations: max(1, n/offspring), Offspring: min(offspring, n), Seed: 1, Measure: s.divergence,
 		Step: func(done, total int) { s.step("search", done, total) },
 	})
 }
@@ -546,7 +551,7 @@ func (s *sizing) keep(m **made) *Model {
 	r := s.report
 	r.Tried = slices.Clone(r.Tried)
 	for i := range r.Tried[:len(r.Tried)-1] { // which --layer does not need to name
-		r.Tried[i].Layers = nil
+		r.Tried[i].Layers, r.Tried[i].KeepFloat = nil, nil
 	}
 	found.report.Budget = &r
 	*m = nil

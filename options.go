@@ -60,6 +60,8 @@ type CompileOptions struct {
 
 	// Progress, where it is set, is called as the stages go on.
 	Progress func(stage string, done, total int)
+	small    map[string]bool // weights that a budget has stored in the fewest bytes
+
 	// Plan, where it is set, is called with the stages that are to come, the first of which begins then, in the place of those
 	// that it was called with before: the more is known of the model, the better the seconds that they are planned to take.
 	Plan func(stages []Stage)
@@ -431,7 +433,7 @@ func (o *CompileOptions) passContext(seen *calib.Observer) (*passes.Context, err
 		}
 	}
 	c.Formats, c.Model = o.Target.formats(o.Profile)
-	c.Choose.Format, c.Choose.OneFormat = choose.Auto, o.OneFormat
+	c.Choose.Format, c.Choose.OneFormat, c.Choose.Small = choose.Auto, o.OneFormat, o.small
 	for _, symbol := range slices.Sorted(maps.Keys(o.Open)) {
 		if err := o.Open[symbol].Check(); err != nil {
 			return nil, option.Errorf("%v %s=%v", option.Open, symbol, err)
@@ -595,7 +597,7 @@ func (o *QuantizeOptions) pass(t Target, seen *calib.Observer) (*quant.Options, 
 	if err := o.Ranges.Check(); err != nil {
 		return nil, err
 	}
-	q := &quant.Options{Type: o.Type, Observer: seen, Ranges: o.Ranges, All: o.KeepNone}
+	q := &quant.Options{Type: o.Type, Observer: seen, Ranges: o.Ranges, All: o.KeepNone, Depthwise: t == CPU}
 	q.KeepFloat, err = globs(option.KeepFloat, o.KeepFloat)
 	return q, err
 }

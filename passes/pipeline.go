@@ -287,9 +287,7 @@ var Pipeline = []Pass{
 			if c.Quant == nil {
 				return 0, nil
 			}
-			q := *c.Quant
-			q.Depthwise = c.Depthwise8
-			r, err := quant.Run(ctx, g, q)
+			r, err := quant.Run(ctx, g, *c.Quant)
 			if err != nil {
 				return 0, err
 			}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -204,6 +205,7 @@ func (f *compileFlags) compileWithin(c *cobra.Command, p *progress) (*spc.Model,
 	if c.Flags().Changed("pattern") {
 		b.Patterns, o.Prune.Pattern = []spc.Pattern{o.Prune.Pattern}, spc.Pattern{}
 	}
+	b.Mixed = f.quantise.mixed
 	o.Run.Threads, o.Progress, o.Plan = f.within.threads, p.At, p.Plan
 	if quiet, err := c.Flags().GetBool("quiet"); err == nil && !quiet {
 		b.Tell = func(front []spc.BudgetPoint, seconds float64) {
@@ -261,8 +263,7 @@ func printNearest(w io.Writer, e *spc.BudgetError) error {
 
 // printMeasured prints a table of programs that were measured.
 func printMeasured(w io.Writer, list []spc.BudgetPoint) error {
-	t := newTable(w, "zeros", "best", "median", "dense, best", "speed-up", "size", "flops", "points lost", "at most", "not met")
-	right(t, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+	t, ints := newPoints(w, list, "zeros", "best", "median", "dense, best", "speed-up", "size", "flops", "points lost", "at most", "not met")
 	for _, p := range list {
 		lost, bound := "-", "-"
 		if p.Drop != nil {
@@ -272,10 +273,29 @@ func printMeasured(w io.Writer, list []spc.BudgetPoint) error {
 		for _, u := range p.Unmet {
 			unmet = append(unmet, unmetText(u))
 		}
-		t.AppendRow([]any{percent(p.Sparsity), millis3(p.Ms), millis3(p.Median), millis3(p.DenseMs), ratio(p.Speedup), size(p.Size), percent(p.FLOPs), lost, bound, strings.Join(unmet, ", ")})
+		t.AppendRow(ints(&p, percent(p.Sparsity), millis3(p.Ms), millis3(p.Median), millis3(p.DenseMs), ratio(p.Speedup), size(p.Size), percent(p.FLOPs), lost, bound, strings.Join(unmet, ", ")))
 	}
 	t.Render()
 	return nil
+}
+
+// newPoints begins a table of points, whose columns but the last are of numbers. Where any has weights in integers of its own choice, there is one more after the first, which
+// ints puts into a row.
+func newPoints(w io.Writer, list []spc.BudgetPoint, columns ...any) (t table.Writer, ints func(p *spc.BudgetPoint, row ...any) []any) {
+	ints = func(_ *spc.BudgetPoint, row ...any) []any { return row }
+	if slices.ContainsFunc(list, func(p spc.BudgetPoint) bool { return p.Integers > 0 }) {
+		columns = slices.Insert(columns, 1, any("int8"))
+		ints = func(p *spc.BudgetPoint, row ...any) []any {
+			return slices.Insert(row, 1, any(plural(p.Integers, "weight")))
+		}
+	}
+	t = newTable(w, columns...)
+	var numbers []int
+	for i := range columns[1:] {
+		numbers = append(numbers, i+1)
+	}
+	right(t, numbers...)
+	return t, ints
 }
 
 // unmetText says what is not met, as flags say it.
@@ -307,8 +327,11 @@ func printBudget(w io.Writer, r *spc.Report) bool {
 	default:
 		fmt.Fprintf(w, "; %.2f points lost on %s, at most %.2f with a confidence of 90%%", d.Points, plural(d.N, "sample"), d.Bound)
 	}
+	if p.Integers > 0 {
+		fmt.Fprintf(w, "; %s in 8-bit integers", plural(p.Integers, "weight"))
+	}
 	fmt.Fprintf(w, "; %s built\n", plural(len(b.Tried), "program"))
-	if b.MaxDrop != nil && p.Drop != nil && p.Sparsity == 0 {
+	if b.MaxDrop != nil && p.Drop != nil && p.Sparsity == 0 && p.Integers == 0 {
 		fmt.Fprintf(w, "          dense: of no sparse program do %s show that it loses so little\n", plural(p.Drop.N, "sample"))
 	}
 	return true
@@ -317,10 +340,9 @@ func printBudget(w io.Writer, r *spc.Report) bool {
 // printForetold prints a front as the layers alone foretell it.
 func printForetold(w io.Writer, front []spc.BudgetPoint, seconds float64) {
 	fmt.Fprintln(w, "predicted, by what layers take and lose:")
-	t := newTable(w, "zeros", "time", "speed-up", "divergence")
-	right(t, 1, 2, 3, 4)
+	t, ints := newPoints(w, front, "zeros", "time", "speed-up", "divergence", "")
 	for _, p := range front {
-		t.AppendRow([]any{percent(p.Sparsity), millis(p.Predicted), ratio(front[0].Predicted / p.Predicted), fmt.Sprintf("%.3g", p.Divergence)})
+		t.AppendRow(ints(&p, percent(p.Sparsity), millis(p.Predicted), ratio(front[0].Predicted/p.Predicted), fmt.Sprintf("%.3g", p.Divergence)))
 	}
 	t.Render()
 	if seconds > 0 {

@@ -32,6 +32,12 @@ func TestCompileForABudget(t *testing.T) {
 	}
 	ok(t, "bench", "half.spx", "--runs", "2")
 
+	// A budget may choose types, too: so small a file has integers.
+	out = ok(t, budgeted("-o", "mixed.spx", "--size", "24KB", "--search", "4", "--quantize", "auto", "--pattern", "uniform-block:1x4")...)
+	if !strings.Contains(out, " in 8-bit integers; ") {
+		t.Errorf("%s, want how many weights are in integers", out)
+	}
+
 	// The file is as small as was asked for.
 	ok(t, budgeted("-o", "small.spx", "--size", "40KB", "--search", "4")...)
 	if info, err := os.Stat("small.spx"); err != nil || info.Size() > 40e3 {
@@ -92,25 +98,28 @@ func TestBudgetFlags(t *testing.T) {
 	writeNPY(t, "few.npy", tensor.New(tensor.U8, 3, 3, 16, 16))
 	writeNPY(t, "classes.npy", tensor.FromInt64s(tensor.I64, []int64{0, 1, 2}, 3))
 	for want, args := range map[string][]string{
-		"--eval-data has no use without a budget":                        {"compile", "model.onnx", "--eval-data", "photos"},
-		"--sparsity and a budget exclude each other":                     budgeted("--speedup", "2", "--sparsity", "0.5"),
-		"--tune and a budget exclude each other":                         budgeted("--speedup", "2", "--tune"),
-		"--labels needs --eval-data, too":                                budgeted("--max-drop", "1", "--labels", "labels.csv"),
-		"--speedup 0, want a number above 0":                             budgeted("--speedup", "0"),
-		"--speedup -1":                                                   budgeted("--speedup", "-1"),
-		"--flops 2":                                                      budgeted("--flops", "2"),
-		"want a time such as 5ms":                                        budgeted("--latency", "5"),
-		"want a size such as 10MB":                                       budgeted("--size", "many"),
-		"want a .csv, .png, .svg or .html file":                          budgeted("--pareto", "front.txt"),
-		"-o a.spx has no use with --pareto alone":                        budgeted("--pareto", "front.csv", "-o", "a.spx"),
-		"a budget needs --calib":                                         {"compile", "model.onnx", "--speedup", "2"},
-		"--target cuda: budgets are measured on the CPU":                 budgeted("--speedup", "2", "--target", "cuda"),
-		"--pattern channel: a budget chooses for each layer":             budgeted("--speedup", "2", "--pattern", "channel"),
-		"few.npy has no labels":                                          budgeted("--max-drop", "1", "--eval-data", "few.npy"),
-		"which cannot judge what was made by it":                         budgeted("--max-drop", "1", "--eval-data", "photos", "--labels", "labels.csv", "--eval-samples", "1:3"),
-		"--eval-samples 9:10 chooses none":                               budgeted("--max-drop", "1", "--eval-data", "few.npy", "--labels", "classes.npy", "--eval-samples", "9:10"),
-		"--points 1":                                                     budgeted("--pareto", "front.csv", "--points", "1"),
-		"--max-drop -1":                                                  budgeted("--max-drop", "-1"),
+		"--eval-data has no use without a budget":                      {"compile", "model.onnx", "--eval-data", "photos"},
+		"--sparsity and a budget exclude each other":                   budgeted("--speedup", "2", "--sparsity", "0.5"),
+		"--tune and a budget exclude each other":                       budgeted("--speedup", "2", "--tune"),
+		"--labels needs --eval-data, too":                              budgeted("--max-drop", "1", "--labels", "labels.csv"),
+		"--speedup 0, want a number above 0":                           budgeted("--speedup", "0"),
+		"--speedup -1":                                                 budgeted("--speedup", "-1"),
+		"--flops 2":                                                    budgeted("--flops", "2"),
+		"want a time such as 5ms":                                      budgeted("--latency", "5"),
+		"want a size such as 10MB":                                     budgeted("--size", "many"),
+		"want a .csv, .png, .svg or .html file":                        budgeted("--pareto", "front.txt"),
+		"-o a.spx has no use with --pareto alone":                      budgeted("--pareto", "front.csv", "-o", "a.spx"),
+		"a budget needs --calib":                                       {"compile", "model.onnx", "--speedup", "2"},
+		"--target cuda: budgets are measured on the CPU":               budgeted("--speedup", "2", "--target", "cuda"),
+		"--pattern channel: a budget chooses for each layer":           budgeted("--speedup", "2", "--pattern", "channel"),
+		"few.npy has no labels":                                        budgeted("--max-drop", "1", "--eval-data", "few.npy"),
+		"which cannot judge what was made by it":                       budgeted("--max-drop", "1", "--eval-data", "photos", "--labels", "labels.csv", "--eval-samples", "1:3"),
+		"--eval-samples 9:10 chooses none":                             budgeted("--max-drop", "1", "--eval-data", "few.npy", "--labels", "classes.npy", "--eval-samples", "9:10"),
+		"--quantize auto leaves types to a budget":                     {"compile", "model.onnx", "--quantize", "auto"},
+		"leaves types to a budget of spc compile":                      {"prune", "model.onnx", "-o", "p.onnx", "--quantize", "auto"},
+		"--quantize \"few\": want one of none, int8, fp16, bf16, auto": budgeted("--max-drop", "1", "--quantize", "few"),
+		"--points 1":    budgeted("--pareto", "front.csv", "--points", "1"),
+		"--max-drop -1": budgeted("--max-drop", "-1"),
 		"--metric \"nearly\", want top1, top5 or perplexity":             budgeted("--max-drop", "1", "--eval-data", "few.npy", "--labels", "classes.npy", "--metric", "nearly"),
 		"--search has no use without a budget: --speedup, --max-drop, -": {"compile", "model.onnx", "--search", "4"},
 		"--search has no use without --speedup, --latency":               budgeted("--max-drop", "1", "--search", "4"),

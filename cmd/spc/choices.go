@@ -25,6 +25,7 @@ var flagOf = map[option.Name]string{
 	option.FLOPs:            "flops",
 	option.MaxDrop:          "max-drop",
 	option.Front:            "points",
+	option.Mixed:            "quantize",
 	option.Evaluate:         "eval-data",
 	option.Sparsity:         "sparsity",
 	option.Pattern:          "pattern",

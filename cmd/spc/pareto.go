@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"io"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -40,7 +41,7 @@ func (f *budgetFlags) writeFront(model string, r *spc.BudgetReport) error {
 }
 
 // frontColumns are those of a table of a front.
-var frontColumns = []string{"sparsity", "predicted_ms", "divergence", "ms", "dense_ms", "speedup", "bytes", "flops", "drop", "bound", "samples", "layers"}
+var frontColumns = []string{"sparsity", "predicted_ms", "divergence", "ms", "dense_ms", "speedup", "bytes", "flops", "drop", "bound", "samples", "layers", "integers", "keep_float"}
 
 // frontRow is a row of that table.
 func frontRow(p *spc.BudgetPoint) []string {
@@ -48,6 +49,7 @@ func frontRow(p *spc.BudgetPoint) []string {
 	row := []string{
 		number(p.Sparsity), number(p.Predicted), number(p.Divergence), number(p.Ms), number(p.DenseMs), number(p.Speedup),
 		strconv.FormatInt(p.Size, 10), number(p.FLOPs), "", "", "", strings.Join(p.Layers, " "),
+		strconv.Itoa(p.Integers), strings.Join(p.KeepFloat, " "),
 	}
 	if d := p.Drop; d != nil {
 		row[8], row[9], row[10] = number(d.Points), number(d.Bound), strconv.Itoa(d.N)
@@ -118,6 +120,9 @@ func writeFrontPage(model, path string, r *spc.BudgetReport) error {
 	}{Title: picture.Title, Picture: template.HTML("<svg" + inner)}
 	for _, p := range r.Front {
 		x := row{Zeros: percent(p.Sparsity), Time: millis3(p.Ms), Speedup: ratio(p.Speedup), Size: size(p.Size), FLOPs: percent(p.FLOPs), Layers: p.Layers}
+		if p.Integers > 0 {
+			x.Layers = slices.Concat(p.Layers, []string{fmt.Sprintf("%s in 8-bit integers, not:", plural(p.Integers, "weight"))}, p.KeepFloat)
+		}
 		if p.Drop != nil {
 			x.Lost, x.Bound = fmt.Sprintf("%.2f", p.Drop.Points), fmt.Sprintf("%.2f", p.Drop.Bound)
 		}

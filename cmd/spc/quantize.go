@@ -1,24 +1,56 @@
 package main
 
 import (
+	"errors"
+	"slices"
+
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"spc"
+	"spc/ir/option"
+	"spc/ir/tensor"
 )
 
 // quantFlags are the flags that quantise a model.
 type quantFlags struct {
-	keep []string
+	keep  []string
+	mixed bool // a budget chooses which layers are in integers
 }
+
+// mixedTypes is what leaves the types of layers to a budget.
+const mixedTypes = "auto"
 
 func (f *quantFlags) add(c *cobra.Command, o *spc.QuantizeOptions) {
 	fs := c.Flags()
-	choiceVar(fs, &o.Type, "quantize", "none", spc.ParseQuantized, "none; int8: products of 8-bit integers, with ranges seen by --calib; fp16 or\nbf16: weights of 16 bits, products in f32")
+	choiceVar(fs, &o.Type, "quantize", "none", f.parse, "none; int8: products of 8-bit integers, with ranges seen by --calib; fp16 or\nbf16: weights of 16 bits, products in f32; auto, with a budget: int8 or none for\neach layer")
 	choiceVar(fs, &o.Ranges, "ranges", "mse", spc.ParseRanges, "what the steps of an activation span of its range on the samples: mse what\nmakes the squared error least; percentile[:P] the middle P percent, by default\n99.99; minmax all of it")
 	fs.StringArrayVar(&f.keep, "keep-float", nil, "`GLOB` of layers that --quantize leaves in floating point; none quantises\nthe sensitive ones, too, which otherwise stay")
 	complete(c, "keep-float", cobra.NoFileCompletions)
 	complete(c, "ranges", values("minmax", "percentile", "mse"))
-	complete(c, "quantize", values(spc.Quantized()...))
+	complete(c, "quantize", values(quantizeWords()...))
+}
+
+// quantizeWords lists what --quantize takes.
+func quantizeWords() []string { return append(spc.Quantized(), mixedTypes) }
+
+// parse reads --quantize.
+func (f *quantFlags) parse(s string) (tensor.DType, error) {
+	if _, err := option.OneOf(option.Quantize, s, quantizeWords()); err != nil {
+		return 0, err
+	}
+	if f.mixed = s == mixedTypes; f.mixed {
+		return tensor.I8, nil
+	}
+	return spc.ParseQuantized(s)
+}
+
+// needless returns an error where types are left to a budget and there is none.
+func (f *quantFlags) needless(fs *pflag.FlagSet) error {
+	if f.mixed && !slices.ContainsFunc(budgetNames, fs.Changed) {
+		return errors.New("--quantize auto leaves types to a budget of spc compile, want --quantize int8 or none without")
+	}
+	return nil
 }
 
 // apply sets the options that the flags stand for.

@@ -33,6 +33,7 @@ const (
 	FLOPs   Name = "BudgetOptions.FLOPs"
 	MaxDrop Name = "BudgetOptions.MaxDrop"
 	Front   Name = "BudgetOptions.Front"
+	Mixed   Name = "BudgetOptions.Mixed"
 
 	Evaluate Name = "BudgetOptions.Evaluate"
 

@@ -172,6 +172,8 @@ type Options struct {
 	Format    string           // Auto, or the name of the only format to use where it suits; empty is Auto
 	Sizes     map[string]Sizes // of open dimensions, by their symbols; what they are by default is in docs/formats.md
 	OneFormat bool             // no weight has two forms
+	// Small, where it is set and Format is Auto, names weights that are stored in the fewest bytes, whatever that takes.
+	Small map[string]bool
 	// Times, where it is set, tells what the node of a use of a weight took, by the number of that among the graph's, in a form, for n
 	// columns and where so many microseconds are predicted. Where dense was measured, only what was measured can win.
 	Times     func(number int, f Form, n int, predicted float64) Timing
@@ -528,7 +530,7 @@ func (c *chooser) agree(uses []use) *Candidate {
 	all := together(uses)
 	best := c.best(all)
 	more := ""
-	if p := c.pair(uses, all, best); p != nil {
+	if p := c.pair(uses, all, best); p != nil && !c.small(all) {
 		alone := *best
 		for _, u := range uses {
 			two := p.candidate(u.Layer)
@@ -623,10 +625,27 @@ func (c *Candidate) safe(dense *Candidate) bool {
 	return true
 }
 
-// best is the first candidate of the format asked for, else dense. Where none is asked for it is the first that is safe, unless
+// small reports whether a weight is to take the fewest bytes.
+func (c *chooser) small(l *Layer) bool { return c.Format == Auto && c.Small[l.Weight] }
+
+// Smallest is the candidate of the fewest bytes, of several the fastest; nil where there is none.
+func (l *Layer) Smallest() *Candidate {
+	var best *Candidate
+	for i := range l.Candidates {
+		if a := &l.Candidates[i]; a.Format != PairFormat && (best == nil || a.StoredBytes < best.StoredBytes) {
+			best = a
+		}
+	}
+	return best
+}
+
+// best is the first candidate of the format asked for, else dense. Where none is asked for it is the smallest, if that counts, or the first that is safe, unless
 // that is near dense.
 func (c *chooser) best(l *Layer) *Candidate {
 	dense := l.dense()
+	if c.small(l) {
+		return l.Smallest()
+	}
 	wanted := func(a Candidate) bool { return a.safe(dense) && (dense.MeasuredUs == 0 || a.MeasuredUs > 0) }
 	if c.Format != Auto {
 		wanted = is(c.Format)
@@ -648,6 +667,8 @@ func (c *chooser) explain(l *Layer, best *Candidate, together bool) {
 		switch {
 		case a == best:
 			a.Why = "chosen"
+		case c.small(l):
+			a.Why = fmt.Sprintf("%.2fx the bytes", ratio(float64(a.StoredBytes), float64(best.StoredBytes)))
 		case c.Format != Auto && a.Format != c.Format:
 			a.Why = fmt.Sprintf("%s was asked for", c.Format)
 		case a.MeasuredUs == 0 && best.MeasuredUs > 0:
@@ -734,6 +755,8 @@ func (c *chooser) reason(l *Layer, best *Candidate) string {
 		over = fmt.Sprintf(" over %d to %s", l.Points[0].N, columns(l.N))
 	}
 	switch {
+	case c.small(l):
+		return fmt.Sprintf("as few bytes as may be: %.2fx the time of dense", ratio(best.time(), dense.time()))
 	case c.Format != Auto && best.Format != c.Format:
 		return fmt.Sprintf("%s does not suit this weight", c.Format)
 	case c.Format != Auto:

@@ -258,6 +258,31 @@ func TestTheFormatAskedForIsUsedWhereItSuits(t *testing.T) {
 	}
 }
 
+// What is to be small is, whatever the time: in the faster of two ways that take as many bytes.
+func TestSmallWeightsTakeTheFewestBytes(t *testing.T) {
+	at := func(small map[string]bool, format string) []Layer {
+		return run(t, graph(t, weight(40, 30, 0.48), weight(40, 30, 0.48), weight(40, 30, 1)), Options{Small: small, Format: format})
+	}
+	small := map[string]bool{"w0": true, "w2": true}
+	layers := at(small, Auto)
+	for i, want := range []string{"rows", Dense, Dense} {
+		if l := layers[i]; l.Format != want || l.Config == "slow" || strings.HasPrefix(l.Reason, "as few bytes as may be") != small[l.Weight] {
+			t.Errorf("%s is %s %s, %q; want %s", l.Weight, l.Format, l.Config, l.Reason, want)
+		}
+	}
+	if s := layers[0].Smallest(); s == nil || s.StoredBytes >= layers[0].DenseBytes {
+		t.Errorf("%+v is the smallest, dense has %d bytes", s, layers[0].DenseBytes)
+	}
+	for _, c := range layers[0].Candidates {
+		if c.Why == "" || c.Chosen != (c.Config == "fast") {
+			t.Errorf("%s %s: chosen %v, %q", c.Format, c.Config, c.Chosen, c.Why)
+		}
+	}
+	if l := at(small, "padded")[0]; l.Format != "padded" || l.Reason != "asked for" {
+		t.Errorf("%s, %q, want the format that was asked for", l.Format, l.Reason)
+	}
+}
+
 func TestOptionsThatCannotBeMetAreRefused(t *testing.T) {
 	if _, _, err := Run(graph(t), formats, model{}, Options{Format: "ellpack"}); !errors.Is(err, ir.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "want auto or dense, rows, padded") {
 		t.Error(err)

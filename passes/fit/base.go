@@ -284,9 +284,10 @@ func (b *Base) Effects(ctx context.Context) error {
 }
 
 // Among sets each Effect to the mean of what the layer does alone, which Effects has measured, and of what Divergence
-// says is gained where it alone is dense among layers with the entries that pick says: the first and the last term of Shapley's value (1953).
-func (b *Base) Among(ctx context.Context, pick []int) error {
-	all, err := b.Divergence(ctx, pick)
+// says is gained where it alone is dense among layers with the entries that pick says: the first and the last term of Shapley's value (1953). The
+// model may be changed besides, see Changed.
+func (b *Base) Among(ctx context.Context, pick []int, change func(g *ir.Graph) error) error {
+	all, err := b.Changed(ctx, pick, change)
 	if err != nil {
 		return err
 	}
@@ -301,7 +302,7 @@ func (b *Base) Among(ctx context.Context, pick []int) error {
 		}
 		without := slices.Clone(pick)
 		without[k] = 0
-		d, err := b.Divergence(ctx, without)
+		d, err := b.Changed(ctx, without, change)
 		if err != nil {
 			return err
 		}
@@ -314,6 +315,11 @@ func (b *Base) Among(ctx context.Context, pick []int) error {
 // Divergence is how far the outputs are from the dense model's, on some of the runs, with the entries that pick says put together and the
 // means and variances of the layers' outputs put back, one layer after another.
 func (b *Base) Divergence(ctx context.Context, pick []int) (float64, error) {
+	return b.Changed(ctx, pick, nil)
+}
+
+// Changed is Divergence of a model that change, unless it is nil, has changed besides: a copy of the graph, in which nodes and values have the same names.
+func (b *Base) Changed(ctx context.Context, pick []int, change func(g *ir.Graph) error) (float64, error) {
 	if b.dense == nil {
 		if err := b.see(ctx); err != nil {
 			return 0, err
@@ -330,7 +336,18 @@ func (b *Base) Divergence(ctx context.Context, pick []int) (float64, error) {
 		}
 	}
 	d := calib.NewDivergence(b.f.graph)
-	err := front.SeeAny(ctx, g.Outputs, func(i int, out []*tensor.Tensor) error { return d.Add(b.dense[i], out) })
+	if change == nil {
+		err := front.SeeAny(ctx, g.Outputs, func(i int, out []*tensor.Tensor) error { return d.Add(b.dense[i], out) })
+		return d.Value(), err
+	}
+	if err := change(g); err != nil {
+		return 0, err
+	}
+	i := 0
+	err := b.seen.Run(ctx, g, b.seen.Inputs(ctx, g), func(out []*tensor.Tensor) error {
+		i++
+		return d.Add(b.dense[i-1], out)
+	})
 	return d.Value(), err
 }
 

@@ -254,7 +254,7 @@ func TestEffectsTellWhichLayersMatter(t *testing.T) {
 		t.Fatal(err)
 	}
 	alone := []float64{b.Layers[0].Effect, b.Layers[1].Effect, b.Layers[2].Effect}
-	if err := b.Among(ctx, pick); err != nil {
+	if err := b.Among(ctx, pick, nil); err != nil {
 		t.Fatal(err)
 	}
 	for k, l := range b.Layers {

@@ -89,7 +89,7 @@ func (s *inserter) correct(seen *observed) {
 		if p.bias() != nil {
 			copy(b, p.bias().Const.F32s())
 		}
-		for r, d := range seen.shifts[p.Name] {
+		for r, d := range seen.shift(p) {
 			b[r] += float32(d)
 		}
 		p.SetInput(2, s.g.NewConst(p.Name+".bias", tensor.From(b, p.rows)))

@@ -11,8 +11,24 @@ import (
 // observed is what quantising needs to know beside the graph.
 type observed struct {
 	ranges  map[string]calib.Range // by the names of values
+	means   map[string]*means      // by the names of products, of what they read
 	weights map[rowsOf]*quantised
-	shifts  map[string][]float64 // by the names of products, see shift
+	shifts  map[string][]float64 // by the names of products, see means.shift
+}
+
+// again is what was observed, for copies of the graph whose weights may differ.
+func (o *observed) again() *observed {
+	return &observed{ranges: o.ranges, means: o.means, weights: map[rowsOf]*quantised{}, shifts: map[string][]float64{}}
+}
+
+// shift is what is added to the bias of p.
+func (o *observed) shift(p product) []float64 {
+	d := o.shifts[p.Name]
+	if d == nil {
+		d = o.means[p.Name].shift(p, o.weight(p))
+		o.shifts[p.Name] = d
+	}
+	return d
 }
 
 // rowsOf is a weight, by its name, whose rows lie along an axis.
@@ -42,7 +58,7 @@ func (o *observed) weight(p product) *quantised {
 // observe evaluates the graph on the samples, once for the ranges of the values to
 // quantise and once for what depends on these and for the means of what products read.
 func (s *inserter) observe(ctx context.Context) (*observed, error) {
-	o := &observed{ranges: map[string]calib.Range{}, weights: map[rowsOf]*quantised{}, shifts: map[string][]float64{}}
+	o := (&observed{ranges: map[string]calib.Range{}, means: map[string]*means{}}).again()
 	values := s.values()
 	ranges, err := s.Observer.Ranges(ctx, s.g, values)
 	if err != nil {
@@ -55,10 +71,9 @@ func (s *inserter) observe(ctx context.Context) (*observed, error) {
 		}
 	}
 	read := map[*ir.Value][]*means{}
-	of := map[*ir.Node]*means{}
 	for _, p := range s.order {
-		of[p.Node] = newMeans(p)
-		read[p.Inputs[0]] = append(read[p.Inputs[0]], of[p.Node])
+		m := newMeans(p)
+		o.means[p.Name], read[p.Inputs[0]] = m, append(read[p.Inputs[0]], m)
 	}
 	err = s.Observer.See(ctx, s.g, values, func(i int, t *tensor.Tensor) error {
 		if hists != nil {
@@ -78,9 +93,6 @@ func (s *inserter) observe(ctx context.Context) (*observed, error) {
 			r = s.Ranges.of(hists[i])
 		}
 		o.ranges[v.Name] = r
-	}
-	for _, p := range s.order {
-		o.shifts[p.Name] = of[p.Node].shift(p, o.weight(p))
 	}
 	return o, nil
 }

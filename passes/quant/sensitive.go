@@ -171,16 +171,8 @@ func (t *trials) run(g *ir.Graph, see func(out []*tensor.Tensor) error) error {
 // divergence is that of the model in which the named products are quantised.
 func (t *trials) divergence(names []string) (float64, error) {
 	t.report(sensitiveStage, maxTrials-t.left, maxTrials)
-	o := *t.Options
-	o.Portable = false // which would leave nodes between integers
 	g := t.g.Clone()
-	if err := o.inserter(g, names).insert(t.seen); err != nil {
-		return 0, err
-	}
-	if _, err := Products(g, t.Depthwise); err != nil {
-		return 0, err
-	}
-	if _, err := Fuse(g); err != nil {
+	if err := t.round(g, names, t.seen); err != nil {
 		return 0, err
 	}
 	d := calib.NewDivergence(t.g)
