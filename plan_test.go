@@ -2,6 +2,7 @@ package spc_test
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -49,6 +50,11 @@ func TestStagesArePlanned(t *testing.T) {
 		for _, m := range []spc.Method{spc.Magnitude, spc.Wanda} {
 			cases[fmt.Sprintf("%s by %s", m, a)] = prune(func(o *spc.PruneOptions) { o.Allocate, o.Method = a, m })
 		}
+	}
+	if testing.Short() { // what runs at once is the same in all
+		maps.DeleteFunc(cases, func(name string, _ spc.CompileOptions) bool {
+			return name != "both" && name != "refined" && name != "reconstructed"
+		})
 	}
 	// What the whole of a compilation may tell besides: what comes before there is a plan, and each sample that is read.
 	besides := []string{"import", "infer", "calibrate"}
