@@ -446,7 +446,7 @@ func (s *sizing) run(ctx context.Context) (*Model, error) {
 		return nil, err
 	}
 	if s.b.Tell != nil {
-		told := thinned(front, max(frontPoints, s.b.Front))
+		told := s.thinned(front, max(frontPoints, s.b.Front))
 		points := make([]BudgetPoint, len(told))
 		for i, p := range told {
 			points[i] = s.point(p.pick, p.divergence)
@@ -637,17 +637,17 @@ func (s *sizing) front(ctx context.Context) ([]combination, error) {
 			out = append(out, c)
 		}
 	}
-	return thinned(out, n), nil
+	return s.thinned(out, n), nil
 }
 
-// thinned are n of a list, evenly spread, with both ends.
-func thinned(list []combination, n int) []combination {
-	if len(list) <= n {
-		return list
+// thinned are n of a front, well spread, with both ends.
+func (s *sizing) thinned(list []combination, n int) (out []combination) {
+	var uses, losses []float64
+	for _, c := range list {
+		uses, losses = append(uses, s.uses(c.pick)), append(losses, c.divergence)
 	}
-	out := make([]combination, n)
-	for i := range out {
-		out[i] = list[i*(len(list)-1)/(n-1)]
+	for _, i := range budget.Spread(uses, losses, n) {
+		out = append(out, list[i])
 	}
 	return out
 }

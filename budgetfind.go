@@ -278,7 +278,7 @@ func dropOf(dense, model []float64, none float64) (*Drop, error) {
 
 // walk builds the combinations of a front for the report.
 func (s *sizing) walk(ctx context.Context, front []combination) error {
-	for _, c := range thinned(front, s.b.Front) {
+	for _, c := range s.thinned(front, s.b.Front) {
 		m, err := s.make(ctx, c.pick, c.divergence, false)
 		if err != nil {
 			return err

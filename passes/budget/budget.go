@@ -2,10 +2,7 @@
 // to as little as limits on what they take allow. It imports nothing of the compiler.
 package budget
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // Choice is what a layer may become: its loss, and what it takes of each limited thing.
 type Choice struct {
@@ -231,8 +228,11 @@ func solve(layers [][]Choice, use func(c *Choice) float64, limit float64) (pick 
 	return pick, true
 }
 
-// Front returns combinations from the one of least loss to the one of least use of the first thing, about n of them, at
-// limits on that which are evenly spread in their logarithm. Each takes less than the one before, and none has more loss than
+// fine is how many limits a front is looked for at, for each combination that it has.
+const fine = 4
+
+// Front returns combinations from the one of least loss to the one of least use of the first thing, at most n of them, which
+// Spread picks from those at limits on that which are evenly spread in their logarithm. Each takes less than the one before, and none has more loss than
 // the one after.
 func Front(layers [][]Choice, n int) [][]int {
 	lossless, frugal := make([]int, len(layers)), Frugal(layers, 0)
@@ -246,8 +246,8 @@ func Front(layers [][]Choice, n int) [][]int {
 	}
 	most, least := Uses(layers, lossless)[0], Uses(layers, frugal)[0]
 	list := [][]int{lossless}
-	for j := 1; j < n-1; j++ {
-		limit := most * math.Pow(least/most, float64(j)/float64(n-1))
+	for j := 1; j < fine*(n-1); j++ {
+		limit := most * math.Pow(least/most, float64(j)/float64(fine*(n-1)))
 		p, ok := solve(layers, func(c *Choice) float64 { return c.Uses[0] }, limit)
 		if ok && Uses(layers, p)[0] < Uses(layers, list[len(list)-1])[0] {
 			list = append(list, p)
@@ -256,5 +256,47 @@ func Front(layers [][]Choice, n int) [][]int {
 	if Uses(layers, frugal)[0] < Uses(layers, list[len(list)-1])[0] {
 		list = append(list, frugal)
 	}
-	return slices.Clip(list)
+	var uses, losses []float64
+	for _, p := range list {
+		uses, losses = append(uses, Uses(layers, p)[0]), append(losses, Loss(layers, p))
+	}
+	out := make([][]int, 0, n)
+	for _, i := range Spread(uses, losses, n) {
+		out = append(out, list[i])
+	}
+	return out
+}
+
+// ruin is the loss, a divergence, beyond which more of it makes no difference.
+const ruin = 4
+
+// Spread returns the places of n points of a front, or of all where there are no more, both ends among them. Uses, which are positive, fall and
+// losses rise. Steps from one to the next are about equal, as sums of what the logarithm of the use and the root of the loss move by, in shares of their
+// ranges: a divergence grows with the square of what outputs are off, so that among points that are evenly spread in it most are ruined ones.
+func Spread(uses, losses []float64, n int) []int {
+	if len(uses) <= n {
+		n = len(uses)
+	}
+	root := func(i int) float64 { return math.Sqrt(min(max(losses[i], 0), ruin)) }
+	last := len(uses) - 1
+	along := make([]float64, len(uses))
+	for i := 1; i <= last; i++ {
+		along[i] = along[i-1]
+		for _, of := range []func(int) float64{func(i int) float64 { return math.Log(uses[i]) }, root} {
+			if all := math.Abs(of(last) - of(0)); all > 0 {
+				along[i] += math.Abs(of(i)-of(i-1)) / all
+			}
+		}
+	}
+	out := make([]int, 0, n)
+	at := 0
+	for i := range n {
+		if i > 0 {
+			want := along[last] * float64(i) / float64(n-1)
+			for at++; at < last-(n-1-i) && math.Abs(along[at+1]-want) <= math.Abs(along[at]-want); at++ {
+			}
+		}
+		out = append(out, at)
+	}
+	return out
 }

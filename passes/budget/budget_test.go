@@ -122,6 +122,41 @@ func TestFrontsAscend(t *testing.T) {
 	}
 }
 
+// Points are as many as asked for, in order and with both ends, and steps between them are about equal.
+func TestPointsAreSpread(t *testing.T) {
+	rng := seeded(t)
+	for range 200 {
+		n, m := 2+rng.IntN(12), 2+rng.IntN(60)
+		uses, losses := make([]float64, m), make([]float64, m)
+		uses[0] = 10
+		for i := 1; i < m; i++ {
+			uses[i], losses[i] = uses[i-1]*(0.9+0.09*rng.Float64()), losses[i-1]+math.Exp(4*rng.NormFloat64()-6)
+		}
+		got := Spread(uses, losses, n)
+		if len(got) != min(n, m) || got[0] != 0 || got[len(got)-1] != m-1 {
+			t.Fatalf("%d of %d points: %v", n, m, got)
+		}
+		for i := 1; i < len(got); i++ {
+			if got[i] <= got[i-1] {
+				t.Fatalf("%d of %d points: %v", n, m, got)
+			}
+		}
+	}
+	// Of losses that grow with the square of a step, as many are taken below a quarter of the most as there are steps below its root.
+	uses, losses := make([]float64, 101), make([]float64, 101)
+	for i := range uses {
+		uses[i], losses[i] = 1, float64(i*i)/1e4
+	}
+	if got := Spread(uses, losses, 11); !slices.Equal(got, []int{0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100}) {
+		t.Errorf("%v", got)
+	}
+	// What is ruined is not spread out.
+	uses, losses = []float64{4, 4, 4, 4, 4, 4}, []float64{0, 1, 4, 1e3, 1e6, math.MaxFloat32}
+	if got := Spread(uses, losses, 3); got[1] != 1 {
+		t.Errorf("%v, want the second point", got)
+	}
+}
+
 // A loss that pairs of layers have together is not a sum over them.
 func TestEvolutionFindsWhatSumsDoNotTell(t *testing.T) {
 	rng := seeded(t)
