@@ -1,0 +1,225 @@
+package prune
+
+import (
+	"math/bits"
+	"slices"
+
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+)
+
+// Under Head the flow goes on where a reshape makes several axes of the one of the channels. It follows
+// that axis along which computed tensors are multiplied by each other later, one pair of matrices for
+// each slice, as scores of attention are for each head. All channels of a slice are tied, so that a bundle is a head, with
+// the key and value head of a group of query heads the group. Other channels stay.
+
+// axes is a set of axes of a tensor, a bit each.
+type axes uint64
+
+// maxAxes bounds the ranks whose axes are told.
+const maxAxes = 64
+
+func (a axes) has(axis int) bool { return axis < maxAxes && a>>axis&1 != 0 }
+
+// multiplied finds the axes of values whose slices end, one by one, in slices of both factors of a product of
+// computed tensors.
+func multiplied(g *ir.Graph) map[*ir.Value]axes {
+	m := map[*ir.Value]axes{}
+	backward(g, m)
+	return m
+}
+
+func backward(g *ir.Graph, m map[*ir.Value]axes) {
+	for _, n := range slices.Backward(g.Nodes) {
+		for _, sub := range ir.Subgraphs(n.Op) {
+			if sub.Refused == nil {
+				backward(sub, m)
+			}
+		}
+		for i, v := range n.Outputs {
+			if v == nil || v.Type.Rank() > maxAxes {
+				continue
+			}
+			set := m[v]
+			if i == 0 {
+				set |= batches(n)
+			}
+			for left := set; left != 0; left &= left - 1 {
+				behind(n, i, bits.TrailingZeros64(uint64(left)), m)
+			}
+		}
+	}
+}
+
+// batches returns the axes along which n multiplies slices of one computed tensor by those of another.
+func batches(n *ir.Node) (set axes) {
+	if _, ok := n.Op.(*op.MatMul); !ok || n.Inputs[0].Const != nil || n.Inputs[1].Const != nil {
+		return 0
+	}
+	for axis := range min(n.Outputs[0].Type.Rank(), maxAxes) {
+		if in := op.Along(n, 0, axis); in != nil && in[0] != op.Whole && in[1] != op.Whole {
+			set |= 1 << axis
+		}
+	}
+	return set
+}
+
+// behind adds to m the axes of the inputs of n whose slices belong to those of an output along axis; of those that a
+// reshape joins, all.
+func behind(n *ir.Node, out, axis int, m map[*ir.Value]axes) {
+	if in := op.Along(n, out, axis); in != nil {
+		for i, a := range in {
+			if a != op.Whole && a < maxAxes {
+				m[n.Inputs[i]] |= 1 << a
+			}
+		}
+		return
+	}
+	if how, _ := op.Moves(n); how != op.Keeps || out != 0 || !n.Inputs[0].Type.Ranked {
+		return
+	}
+	x, y := n.Inputs[0].Type.Dims, n.Outputs[0].Type.Dims
+	_, _, i0, i1, ok := op.Aligned(y, x, axis)
+	if !ok {
+		return
+	}
+	for i := i0; i < min(i1, maxAxes); i++ {
+		if x[i] != ir.Size(1) {
+			m[n.Inputs[0]] |= 1 << i
+		}
+	}
+}
+
+// headless is why channels stay that are of no head.
+const headless = "they are of no attention head"
+
+// byHeads keeps the channels that are of no head.
+func (f *flow) byHeads() {
+	head := f.headed()
+	for l := range int32(len(f.tied)) {
+		if r := f.root(l); !head[r] && f.stays[r] == "" {
+			f.stays[r] = headless
+		}
+	}
+}
+
+// headed tells which roots are heads.
+func (f *flow) headed() map[int32]bool {
+	head := map[int32]bool{}
+	for _, l := range f.heads {
+		head[f.root(l)] = true
+	}
+	return head
+}
+
+// bundles counts those that may go of the channels of some tensors, and those that are gone.
+func (f *flow) bundles(tensors ...[]int32) (all, gone int) {
+	seen := map[int32]bool{}
+	for _, l := range slices.Concat(tensors...) {
+		r := f.root(l)
+		if seen[r] || f.stays[r] != "" {
+			continue
+		}
+		seen[r] = true
+		all++
+		if f.gone[r] {
+			gone++
+		}
+	}
+	return all, gone
+}
+
+// split chooses, of the wide axes that a reshape makes of axes of its input, the one along which channels are followed: the first whose slices
+// are of one bundle each or, where there is none, the first that heads go by. It is -1 where there is neither. Of input and output the axes
+// span[0] to span[1] and span[2] to span[3] hold the same elements.
+func (f *flow) split(n *ir.Node, t *track, span [4]int, wide []int) (axis int, labels []int32) {
+	in, out := n.Inputs[0].Type.Dims[span[0]:span[1]], n.Outputs[0].Type.Dims[span[2]:span[3]]
+	axis = -1
+	var ties [][2]int32
+	for _, j := range wide {
+		list, tied := f.regroup(t, in, t.axis-span[0], out, j-span[2])
+		if tied == nil {
+			return j, list
+		}
+		if axis < 0 && f.multiplied[n.Outputs[0]].has(j) {
+			axis, labels, ties = j, list, tied
+		}
+	}
+	for _, p := range ties {
+		f.tie(p[:1], p[1:])
+	}
+	f.heads = append(f.heads, labels...)
+	return axis, labels
+}
+
+// resize gives the list of sizes of n, if it has one, as many as channels are left along an axis of
+// the output. It is false where that cannot be said.
+func (f *flow) resize(n *ir.Node, axis int, labels []int32) bool {
+	i, all := op.SizesInput(n)
+	if i < 0 || n.Input(i) == nil {
+		return true
+	}
+	s := n.Inputs[i]
+	if s.Const == nil || !all {
+		return false
+	}
+	shape := s.Const.Ints()
+	if len(shape) != n.Outputs[0].Type.Rank() {
+		return false
+	}
+	if shape[axis] > 1 {
+		f.fixes = append(f.fixes, func() error {
+			if shape[axis] = f.left(labels); shape[axis] < len(labels) {
+				n.SetInput(i, n.Graph().NewConst(s.Name, tensor.Ints(shape...)))
+			}
+			return nil
+		})
+	}
+	return true
+}
+
+// slice follows the channels that a Slice takes in a row.
+func (f *flow) slice(n *ir.Node) bool {
+	t := f.input(n, 0)
+	if t == nil || f.kind != Head {
+		return false
+	}
+	var lists [4][]int // starts, ends, axes and steps
+	for i := range lists {
+		v := n.Input(i + 1)
+		switch {
+		case v != nil && v.Const != nil:
+			lists[i] = v.Const.Ints()
+		case v != nil || i < 3:
+			return false
+		}
+	}
+	starts, ends, axes, steps := lists[0], lists[1], lists[2], lists[3]
+	at := slices.IndexFunc(axes, func(a int) bool { return a == t.axis || a == t.axis-n.Inputs[0].Type.Rank() })
+	if at < 0 || steps != nil && steps[at] != 1 {
+		return false
+	}
+	place := func(p int) int {
+		if p < 0 {
+			p += len(t.labels)
+		}
+		return max(0, min(p, len(t.labels)))
+	}
+	start := place(starts[at])
+	end := max(start, place(ends[at]))
+	f.fixes = append(f.fixes, func() error {
+		if f.left(t.labels) == len(t.labels) {
+			return nil
+		}
+		starts[at] = f.left(t.labels[:start])
+		ends[at] = starts[at] + f.left(t.labels[start:end])
+		for i, list := range [][]int{starts, ends} {
+			v := n.Inputs[i+1]
+			n.SetInput(i+1, n.Graph().NewConst(v.Name, tensor.Ints(list...).To(v.Const.DType())))
+		}
+		return nil
+	})
+	f.set(n, 0, t.axis, t.labels[start:end])
+	return true
+}
