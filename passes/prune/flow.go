@@ -151,7 +151,7 @@ func (f *flow) set(n *ir.Node, i, axis int, labels []int32) {
 		return
 	}
 	t := &track{axis, labels}
-	if !v.Type.Ranked || axis >= len(v.Type.Dims) || v.Type.Dims[axis] != ir.Size(len(labels)) {
+	if !v.Type.Ranked || axis >= len(v.Type.Dims) || v.Type.Dims[axis] != ir.Size(len(labels)) && !(f.kind == Head && repeats(v.Type.Dims[axis], len(labels))) {
 		f.keep(t, fmt.Sprintf("the output of %v is %v", n, v.Type))
 		return
 	}
@@ -368,20 +368,28 @@ func (f *flow) reshape(n *ir.Node) bool {
 	in, out := n.Inputs[0].Type.Dims, n.Outputs[0].Type.Dims
 	i0, i1, j0, j1, ok := op.Aligned(in, out, t.axis)
 	if !ok {
-		return false
+		return f.kind == Head && f.openReshape(n, t)
 	}
-	axis, labels := -1, t.labels
+	axis := 0
+	var labels []int32
 	switch wide := wideAxes(out, j0, j1); {
 	case len(wide) == 1:
-		if axis = wide[0]; i1-i0 > 1 {
+		if axis, labels = wide[0], t.labels; i1-i0 > 1 {
 			labels, _ = f.regroup(t, in[i0:i1], t.axis-i0, out[j0:j1], axis-j0)
 		}
 	case len(wide) > 1 && f.kind == Head:
-		axis, labels = f.split(n, t, [4]int{i0, i1, j0, j1}, wide)
+		marked := f.multiplied[n.Outputs[0]]
+		axis, labels = f.split(t, [2][]ir.Dim{in[i0:i1], out[j0:j1]}, t.axis-i0, func(j int) bool { return marked.has(j0 + j) })
+		axis += j0
 	}
-	if axis < 0 {
+	if labels == nil {
 		return false
 	}
+	return f.reshaped(n, t, axis, labels)
+}
+
+// reshaped says that what a reshape gives carries labels along an axis, where its list of sizes bears that out.
+func (f *flow) reshaped(n *ir.Node, t *track, axis int, labels []int32) bool {
 	switch s := n.Input(1); n.Op.(type) {
 	case *op.Squeeze:
 		if s == nil { // a single channel must not be squeezed
@@ -447,7 +455,7 @@ func (f *flow) concat(n *ir.Node) bool {
 	followed := false
 	for i, v := range n.Inputs {
 		switch t := f.input(n, i); {
-		case t != nil && t.axis == axis:
+		case t != nil && t.axis == axis && v.Type.Dims[axis].Known():
 			labels = append(labels, t.labels...)
 			followed = true
 		case t == nil && v.Type.Ranked && axis >= 0 && axis < len(v.Type.Dims) && v.Type.Dims[axis].Known() && v.Type.Dims[axis].Size() <= maxBeside:

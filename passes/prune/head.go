@@ -81,11 +81,11 @@ func behind(n *ir.Node, out, axis int, m map[*ir.Value]axes) {
 	}
 	x, y := n.Inputs[0].Type.Dims, n.Outputs[0].Type.Dims
 	_, _, i0, i1, ok := op.Aligned(y, x, axis)
-	if !ok {
-		return
+	if !ok { // sizes that are open stand between, and may be those of samples times heads
+		i0, i1 = 0, len(x)
 	}
 	for i := i0; i < min(i1, maxAxes); i++ {
-		if x[i] != ir.Size(1) {
+		if x[i] != ir.Size(1) && (ok || !x[i].Known()) {
 			m[n.Inputs[0]] |= 1 << i
 		}
 	}
@@ -130,19 +130,18 @@ func (f *flow) bundles(tensors ...[]int32) (all, gone int) {
 	return all, gone
 }
 
-// split chooses, of the wide axes that a reshape makes of axes of its input, the one along which channels are followed: the first whose slices
-// are of one bundle each or, where there is none, the first that heads go by. It is -1 where there is neither. Of input and output the axes
-// span[0] to span[1] and span[2] to span[3] hold the same elements.
-func (f *flow) split(n *ir.Node, t *track, span [4]int, wide []int) (axis int, labels []int32) {
-	in, out := n.Inputs[0].Type.Dims[span[0]:span[1]], n.Outputs[0].Type.Dims[span[2]:span[3]]
-	axis = -1
+// split chooses, of the wide axes out that a reshape makes of the axes in, of which the i-th has the channels of t, the one along which these are
+// followed: the first whose slices are of one bundle each or, where there is none, the first that is marked as one
+// that heads go by. The labels are nil where there is neither.
+func (f *flow) split(t *track, dims [2][]ir.Dim, i int, marked func(j int) bool) (axis int, labels []int32) {
+	in, out := dims[0], dims[1]
 	var ties [][2]int32
-	for _, j := range wide {
-		list, tied := f.regroup(t, in, t.axis-span[0], out, j-span[2])
+	for _, j := range wideAxes(out, 0, len(out)) {
+		list, tied := f.regroup(t, in, i, out, j)
 		if tied == nil {
 			return j, list
 		}
-		if axis < 0 && f.multiplied[n.Outputs[0]].has(j) {
+		if labels == nil && marked(j) {
 			axis, labels, ties = j, list, tied
 		}
 	}
@@ -151,6 +150,50 @@ func (f *flow) split(n *ir.Node, t *track, span [4]int, wide []int) (axis int, l
 	}
 	f.heads = append(f.heads, labels...)
 	return axis, labels
+}
+
+// repeats reports whether an axis of an open size is one of each of n channels, again and again.
+func repeats(d ir.Dim, n int) bool {
+	_, ok := ir.Div(d, ir.Size(n))
+	return ok && !d.Known()
+}
+
+// openReshape is reshape where an open size is multiplied by that of heads: an axis of samples times heads is taken for two.
+func (f *flow) openReshape(n *ir.Node, t *track) bool {
+	var in, out []ir.Dim
+	var at []int // the output's axes that out is made of
+	i := t.axis
+	for a, d := range n.Inputs[0].Type.Dims {
+		if q, ok := ir.Div(d, ir.Size(len(t.labels))); a == t.axis && ok && !d.Known() {
+			in = append(in, q)
+			i, d = a+1, ir.Size(len(t.labels))
+		}
+		in = append(in, d)
+	}
+	for a, d := range n.Outputs[0].Type.Dims {
+		for _, u := range in {
+			if each, ok := ir.Div(d, u); ok && !u.Known() && each.Known() && each.Size() > 1 {
+				out, at = append(out, u), append(at, a)
+				d = each
+			}
+		}
+		out, at = append(out, d), append(at, a)
+	}
+	i0, i1, j0, j1, ok := op.Aligned(in, out, i)
+	if !ok { // what is open may lie before
+		slices.Reverse(in)
+		slices.Reverse(out)
+		i0, i1, j0, j1, ok = op.Aligned(in, out, len(in)-1-i)
+		slices.Reverse(in)
+		slices.Reverse(out)
+		i0, i1, j0, j1 = len(in)-i1, len(in)-i0, len(out)-j1, len(out)-j0
+	}
+	if !ok {
+		return false
+	}
+	marked := f.multiplied[n.Outputs[0]]
+	axis, labels := f.split(t, [2][]ir.Dim{in[i0:i1], out[j0:j1]}, i-i0, func(j int) bool { return marked.has(at[j0+j]) })
+	return labels != nil && f.reshaped(n, t, at[j0+axis], labels)
 }
 
 // resize gives the list of sizes of n, if it has one, as many as channels are left along an axis of
@@ -182,7 +225,7 @@ func (f *flow) resize(n *ir.Node, axis int, labels []int32) bool {
 // slice follows the channels that a Slice takes in a row.
 func (f *flow) slice(n *ir.Node) bool {
 	t := f.input(n, 0)
-	if t == nil || f.kind != Head {
+	if t == nil || f.kind != Head || !n.Inputs[0].Type.Dims[t.axis].Known() {
 		return false
 	}
 	var lists [4][]int // starts, ends, axes and steps

@@ -121,6 +121,20 @@ func TestHeads(t *testing.T) {
 		"samples and heads in one axis": {"%x: f32[seq,2,8]", separateWeights, after(separate,
 			"{0, 0, 4, 2}", "{0, 8, 2}", "{0, 0, 8}", "{0, 2, 8}", "i64[4]", "i64[3]", "[0, 2, 1, 3]", "[1, 0, 2]", "[0, 2, 3, 1]", "[1, 2, 0]"),
 			"wq[8 4] wk[8 4] wv[8 4] wo[4 8] wf[8 12] wg[12 8]", "2 of 4 heads"},
+		"open samples and heads in one axis": {"%x: f32[seq,batch,8]", separateWeights, after(separate,
+			"{0, 0, 4, 2}", "{0, -1, 2}", "{0, 0, 8}", "{-1, 8}", "%split: i64[4]", "%split: i64[3]", "%join: i64[3]", "%join: i64[2]", "[0, 2, 1, 3]", "[1, 0, 2]", "[0, 2, 3, 1]", "[1, 2, 0]"),
+			"wq[8 4] wk[8 4] wv[8 4] wo[4 8] wf[8 12] wg[12 8]", "2 of 4 heads"},
+		"open samples and heads in one axis and in two": {"%x: f32[3,batch,8]", separateWeights, after(separate,
+			"{0, 0, 4, 2}", "{3, -1, 2}\n  %two: i64[4] = const {-1, 4, 3, 2}", "{0, 0, 8}", "{-1, 8}", "%split: i64[4]", "%split: i64[3]", "%join: i64[3]", "%join: i64[2]",
+			`%qt: f32[*] = Transpose "qt" (%qh) {perm = [0, 2, 1, 3]}`, `%q3: f32[*] = Transpose "q3" (%qh) {perm = [1, 0, 2]}
+  %qt: f32[*] = Reshape "qt" (%q3, %two)`,
+			`%kt: f32[*] = Transpose "kt" (%kh) {perm = [0, 2, 3, 1]}`, `%k3: f32[*] = Transpose "k3" (%kh) {perm = [1, 0, 2]}
+  %k4: f32[*] = Reshape "k4" (%k3, %two)
+  %kt: f32[*] = Transpose "kt" (%k4) {perm = [0, 1, 3, 2]}`,
+			`%vt: f32[*] = Transpose "vt" (%vh) {perm = [0, 2, 1, 3]}`, `%v3: f32[*] = Transpose "v3" (%vh) {perm = [1, 0, 2]}
+  %vt: f32[*] = Reshape "vt" (%v3, %two)`,
+			`(%m) {perm = [0, 2, 1, 3]}`, `(%m) {perm = [2, 0, 1, 3]}`),
+			"wq[8 4] wk[8 4] wv[8 4] wo[4 8] wf[8 12] wg[12 8]", "2 of 4 heads"},
 		"two query heads share a key head": {tokens, after(separateWeights, "wk[8,8] wv[8,8] bk[8]", "wk[8,4] wv[8,4] bk[4]"), after(separate,
 			`%kh: f32[*] = Reshape "kh" (%kb, %split)`, `%two: i64[4] = const {0, 0, 2, 2}
   %wide: i64[5] = const {1, 1, 1, 2, 1}
