@@ -396,13 +396,12 @@ func (f *flow) reshaped(n *ir.Node, t *track, axis int, labels []int32) bool {
 			return false
 		}
 	case *op.Reshape:
-		if s.Const == nil {
+		if s.Const != nil && s.Const.Ints()[axis] == 0 && axis != t.axis { // copied from another axis
 			return false
 		}
-		if s.Const.Ints()[axis] == 0 && axis != t.axis { // copied from another axis
+		if !f.resize(n, axis, labels) {
 			return false
 		}
-		f.resize(n, axis, labels)
 	}
 	f.set(n, 0, axis, labels)
 	return true

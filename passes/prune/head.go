@@ -79,16 +79,46 @@ func behind(n *ir.Node, out, axis int, m map[*ir.Value]axes) {
 	if how, _ := op.Moves(n); how != op.Keeps || out != 0 || !n.Inputs[0].Type.Ranked {
 		return
 	}
-	x, y := n.Inputs[0].Type.Dims, n.Outputs[0].Type.Dims
-	_, _, i0, i1, ok := op.Aligned(y, x, axis)
-	if !ok { // sizes that are open stand between, and may be those of samples times heads
-		i0, i1 = 0, len(x)
-	}
-	for i := i0; i < min(i1, maxAxes); i++ {
-		if x[i] != ir.Size(1) && (ok || !x[i].Known()) {
-			m[n.Inputs[0]] |= 1 << i
+	x, from := apart(n.Inputs[0].Type.Dims, n.Outputs[0].Type.Dims)
+	y, to := apart(n.Outputs[0].Type.Dims, n.Inputs[0].Type.Dims)
+	for j := range y {
+		if to[j] != axis {
+			continue
+		}
+		_, _, i0, i1, ok := aligned(y, x, j)
+		for i := i0; ok && i < i1; i++ {
+			if x[i] != ir.Size(1) && from[i] < maxAxes {
+				m[n.Inputs[0]] |= 1 << from[i]
+			}
 		}
 	}
+}
+
+// apart takes axes whose sizes are known multiples of open ones of another shape, such as samples times heads, for two. At tells the axis that each is
+// of.
+func apart(dims, other []ir.Dim) (out []ir.Dim, at []int) {
+	for a, d := range dims {
+		for _, u := range other {
+			if each, ok := ir.Div(d, u); ok && !u.Known() && each.Known() && each.Size() > 1 {
+				out, at = append(out, u), append(at, a)
+				d = each
+			}
+		}
+		out, at = append(out, d), append(at, a)
+	}
+	return out, at
+}
+
+// aligned is op.Aligned, also where what is open lies before axis i.
+func aligned(in, out []ir.Dim, i int) (i0, i1, j0, j1 int, ok bool) {
+	if i0, i1, j0, j1, ok = op.Aligned(in, out, i); ok {
+		return i0, i1, j0, j1, true
+	}
+	in, out = slices.Clone(in), slices.Clone(out)
+	slices.Reverse(in)
+	slices.Reverse(out)
+	i0, i1, j0, j1, ok = op.Aligned(in, out, len(in)-1-i)
+	return len(in) - i1, len(in) - i0, len(out) - j1, len(out) - j0, ok
 }
 
 // headless is why channels stay that are of no head.
@@ -160,8 +190,7 @@ func repeats(d ir.Dim, n int) bool {
 
 // openReshape is reshape where an open size is multiplied by that of heads: an axis of samples times heads is taken for two.
 func (f *flow) openReshape(n *ir.Node, t *track) bool {
-	var in, out []ir.Dim
-	var at []int // the output's axes that out is made of
+	var in []ir.Dim
 	i := t.axis
 	for a, d := range n.Inputs[0].Type.Dims {
 		if q, ok := ir.Div(d, ir.Size(len(t.labels))); a == t.axis && ok && !d.Known() {
@@ -170,24 +199,8 @@ func (f *flow) openReshape(n *ir.Node, t *track) bool {
 		}
 		in = append(in, d)
 	}
-	for a, d := range n.Outputs[0].Type.Dims {
-		for _, u := range in {
-			if each, ok := ir.Div(d, u); ok && !u.Known() && each.Known() && each.Size() > 1 {
-				out, at = append(out, u), append(at, a)
-				d = each
-			}
-		}
-		out, at = append(out, d), append(at, a)
-	}
-	i0, i1, j0, j1, ok := op.Aligned(in, out, i)
-	if !ok { // what is open may lie before
-		slices.Reverse(in)
-		slices.Reverse(out)
-		i0, i1, j0, j1, ok = op.Aligned(in, out, len(in)-1-i)
-		slices.Reverse(in)
-		slices.Reverse(out)
-		i0, i1, j0, j1 = len(in)-i1, len(in)-i0, len(out)-j1, len(out)-j0
-	}
+	out, at := apart(n.Outputs[0].Type.Dims, in)
+	i0, i1, j0, j1, ok := aligned(in, out, i)
 	if !ok {
 		return false
 	}
@@ -203,14 +216,14 @@ func (f *flow) resize(n *ir.Node, axis int, labels []int32) bool {
 	if i < 0 || n.Input(i) == nil {
 		return true
 	}
-	s := n.Inputs[i]
-	if s.Const == nil || !all {
+	s, rank := n.Inputs[i], n.Outputs[0].Type.Rank()
+	switch {
+	case !all || s.Const == nil && (f.kind == Channel || len(s.Elems) != rank) || s.Const != nil && s.Const.Len() != rank:
 		return false
+	case s.Const == nil:
+		return f.rescale(n, i, axis, labels)
 	}
 	shape := s.Const.Ints()
-	if len(shape) != n.Outputs[0].Type.Rank() {
-		return false
-	}
 	if shape[axis] > 1 {
 		f.fixes = append(f.fixes, func() error {
 			if shape[axis] = f.left(labels); shape[axis] < len(labels) {
@@ -219,6 +232,44 @@ func (f *flow) resize(n *ir.Node, axis int, labels []int32) bool {
 			return nil
 		})
 	}
+	return true
+}
+
+// rescale is resize for a list of sizes that is computed: what it says of the axis is multiplied by the share of the labels
+// that is left.
+func (f *flow) rescale(n *ir.Node, i, axis int, labels []int32) bool {
+	s := n.Inputs[i]
+	switch s.Elems[axis] {
+	case ir.Size(1), ir.Size(-1):
+		return true
+	case n.Outputs[0].Type.Dims[axis]:
+	default:
+		return false
+	}
+	f.fixes = append(f.fixes, func() error {
+		left := f.left(labels)
+		if left == len(labels) {
+			return nil
+		}
+		for _, step := range []struct {
+			kind string
+			by   int
+		}{{"Mul", left}, {"Div", len(labels)}} {
+			o, err := op.New(step.kind)
+			if err != nil {
+				return err
+			}
+			by := slices.Repeat([]int{1}, len(s.Elems))
+			by[axis] = step.by
+			name := n.Name + ".sizes"
+			c := n.Graph().InsertBefore(n, name, o, []*ir.Value{n.Inputs[i], n.Graph().NewConst(name, tensor.Ints(by...))}, name)
+			if err := c.Infer(); err != nil {
+				return err
+			}
+			n.SetInput(i, c.Outputs[0])
+		}
+		return nil
+	})
 	return true
 }
 

@@ -1,7 +1,6 @@
 package prune_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -206,6 +205,86 @@ func TestHeads(t *testing.T) {
 	}
 }
 
+// torch exports nn.MultiheadAttention like this where samples and tokens are open: shapes that are computed, samples times heads
+// in one axis, and three parts that are taken apart before heads are.
+const multihead = `
+  %i0: i64[] = const {0}
+  %i1: i64[] = const {1}
+  %i2: i64[] = const {2}
+  %xt: f32[*] = Transpose "xt" (%x) {perm = [1, 0, 2]}
+  %sh: i64[3] = Shape "sh" (%xt)
+  %T: i64[] = Gather "T" (%sh, %i0)
+  %sh2: i64[3] = Shape "sh2" (%xt)
+  %B: i64[] = Gather "B" (%sh2, %i1)
+  %wt: f32[*] = Transpose "wt" (%wp) {perm = [1, 0]}
+  %p0: f32[*] = MatMul "p" (%xt, %wt)
+  %p: f32[*] = Add "pb" (%bp, %p0)
+  %shp: i64[3] = Shape "shp" (%p)
+  %z: i64[1] = const {0}
+  %m1: i64[1] = const {-1}
+  %d0: i64[2] = Slice "d0" (%shp, %z, %m1)
+  %three: i64[2] = const {3, 8}
+  %d1: i64[4] = Concat "d1" (%d0, %three) {axis = 0}
+  %u: f32[*] = Reshape "u" (%p, %d1)
+  %uu: f32[*] = Unsqueeze "uu" (%u, %z)
+  %ut: f32[*] = Transpose "ut" (%uu) {perm = [3, 1, 2, 0, 4]}
+  %sqa: i64[1] = const {-2}
+  %us: f32[*] = Squeeze "us" (%ut, %sqa)
+  %q: f32[*] = Gather "q" (%us, %i0)
+  %k: f32[*] = Gather "k" (%us, %i1)
+  %v: f32[*] = Gather "v" (%us, %i2)
+  %four: i64[] = const {4}
+  %bh: i64[] = Mul "bh" (%B, %four)
+  %Tu: i64[1] = Unsqueeze "Tu" (%T, %z)
+  %bhu: i64[1] = Unsqueeze "bhu" (%bh, %z)
+  %Bu: i64[1] = Unsqueeze "Bu" (%B, %z)
+  %two: i64[1] = const {2}
+  %f1: i64[1] = const {4}
+  %s3: i64[3] = Concat "s3" (%Tu, %bhu, %two) {axis = 0}
+  %s4: i64[4] = Concat "s4" (%Bu, %f1, %Tu, %two) {axis = 0}
+  %q1: f32[*] = Reshape "q1" (%q, %s3)
+  %q2: f32[*] = Transpose "q2" (%q1) {perm = [1, 0, 2]}
+  %k1: f32[*] = Reshape "k1" (%k, %s3)
+  %k2: f32[*] = Transpose "k2" (%k1) {perm = [1, 0, 2]}
+  %v1: f32[*] = Reshape "v1" (%v, %s3)
+  %v2: f32[*] = Transpose "v2" (%v1) {perm = [1, 0, 2]}
+  %q3: f32[*] = Reshape "q3" (%q2, %s4)
+  %k3: f32[*] = Reshape "k3" (%k2, %s4)
+  %v3: f32[*] = Reshape "v3" (%v2, %s4)
+  %kt: f32[*] = Transpose "kt" (%k3) {perm = [0, 1, 3, 2]}
+  %s: f32[*] = MatMul "s" (%q3, %kt)
+  %a: f32[*] = Softmax "soft" (%s)
+  %m: f32[*] = MatMul "m" (%a, %v3)
+  %mt: f32[*] = Transpose "mt" (%m) {perm = [2, 0, 1, 3]}
+  %bt: i64[] = Mul "bt" (%B, %T)
+  %btu: i64[1] = Unsqueeze "btu" (%bt, %z)
+  %e8: i64[1] = const {8}
+  %sj: i64[2] = Concat "sj" (%btu, %e8) {axis = 0}
+  %mj: f32[*] = Reshape "mj" (%mt, %sj)
+  %o: f32[*] = Gemm "o" (%mj, %wo, %bo) {transB=1}
+  %so: i64[3] = Concat "so" (%Tu, %Bu, %e8) {axis = 0}
+  %oo: f32[*] = Reshape "oo" (%o, %so)
+  %ot: f32[*] = Transpose "ot" (%oo) {perm = [1, 0, 2]}
+  %xr: f32[*] = Add "xr" (%x, %ot)
+  %f: f32[*] = MatMul "f" (%xr, %wf)
+  %r: f32[*] = Relu "r" (%f)
+  %y: f32[*] = MatMul "g" (%r, %wg)
+  return %y`
+
+func TestHeadsOfOpenShapes(t *testing.T) {
+	g := network(t, 1, "%x: f32[batch,seq,8]", "wp[24,8] bp[24] wo[8,8] bo[8] wf[8,12] wg[12,8]", multihead)
+	if err := passes.Run(t.Context(), &passes.Context{}, g, passes.Options{StopAfter: "biases"}); err != nil {
+		t.Fatal(err)
+	}
+	r, small, err := checkChannels(t, g, headOptions(0.25))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have := weightShapes(small); have != "wt.const[8 18] wo[8 6] wf[8 12] wg[12 8]" || r.Prunable.Sparsity() != 0.25 {
+		t.Errorf("weights %s, %v gone", have, r.Prunable)
+	}
+}
+
 // Written out by hand: of the four heads the one goes whose rows of queries, keys and values have the smallest mean square,
 // and what is left is the model in which the output's weights read zeros in its place.
 func TestTheWeakestHeadGoes(t *testing.T) {
@@ -267,7 +346,7 @@ func TestHeadsOfArchitectures(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := passes.Run(context.Background(), &passes.Context{}, g, passes.Options{StopAfter: "biases"}); err != nil {
+			if err := passes.Run(t.Context(), &passes.Context{}, g, passes.Options{StopAfter: "biases"}); err != nil {
 				t.Fatal(err)
 			}
 			r, _, err := checkChannels(t, g, headOptions(0.25))
