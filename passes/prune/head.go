@@ -162,9 +162,12 @@ func (f *flow) bundles(tensors ...[]int32) (all, gone int) {
 
 // split chooses, of the wide axes out that a reshape makes of the axes in, of which the i-th has the channels of t, the one along which these are
 // followed: the first whose slices are of one bundle each or, where there is none, the first that is marked as one
-// that heads go by. The labels are nil where there is neither.
+// that heads go by. The labels are nil where there is neither, or where there are too many elements.
 func (f *flow) split(t *track, dims [2][]ir.Dim, i int, marked func(j int) bool) (axis int, labels []int32) {
 	in, out := dims[0], dims[1]
+	if ir.Mul(in...).Size() > maxBeside {
+		return 0, nil
+	}
 	var ties [][2]int32
 	for _, j := range wideAxes(out, 0, len(out)) {
 		list, tied := f.regroup(t, in, i, out, j)
