@@ -18,7 +18,6 @@ import (
 	"spc/passes"
 	"spc/passes/budget"
 	"spc/passes/fit"
-	"spc/passes/prune"
 	"spc/passes/quant"
 )
 
@@ -156,7 +155,7 @@ func (b *BudgetOptions) check(o *CompileOptions) error {
 		return fmt.Errorf("BudgetOptions.Inputs is missing, which makes inputs: %w", ErrInvalid)
 	}
 	for _, p := range b.Patterns {
-		if p.Kind == prune.Channel {
+		if p.Removes() {
 			return option.Errorf("%v %v: a budget chooses for each layer, and channels depend on each other", option.Pattern, p)
 		}
 	}

@@ -355,10 +355,10 @@ func pruneWeights(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
 			return 0, err
 		}
 	}
-	if c.Prune.Pattern.Kind == prune.Channel {
+	if c.Prune.Pattern.Removes() {
 		for i := range narrow {
 			if err := narrow[i].Channels(); err != nil {
-				return 0, option.Errorf("%v channel: %v", option.Pattern, err)
+				return 0, option.Errorf("%v %v: %v", option.Pattern, c.Prune.Pattern, err)
 			}
 		}
 	}

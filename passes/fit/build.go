@@ -316,7 +316,7 @@ func (f *fitter) solveColumns(l *layer, s *obs.Solver) (*edit, error) {
 func (f *fitter) absorbs(l *layer) bool {
 	b, ok := biasOf(l)
 	_, conv := l.Node.Op.(*op.Conv)
-	return f.Pattern.Kind == prune.Channel && !f.Uncorrected && ok && (b != nil || conv)
+	return f.Pattern.Removes() && !f.Uncorrected && ok && (b != nil || conv)
 }
 
 // centred returns the moments sum (a-E[a]) (x-E[x])^T of those [K,K], ax, and of the sums of a and x, the inputs of g: a column of

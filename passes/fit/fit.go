@@ -127,10 +127,10 @@ func (o *Options) Check() error {
 	if err := o.Reconstruct.Check(); err != nil {
 		return err
 	}
-	if o.refines() && o.Pattern.Kind == prune.Channel {
+	if o.refines() && o.Pattern.Removes() {
 		return option.Errorf("%v %s: %v %v has no masks of weights, want another", option.Refine, o.Refine, option.Pattern, o.Pattern)
 	}
-	if o.Method == Gates && o.Pattern.Kind == prune.Channel {
+	if o.Method == Gates && o.Pattern.Removes() {
 		return option.Errorf("%v %s: %v %v has no masks of weights, want another", option.Method, o.Method, option.Pattern, o.Pattern)
 	}
 	if _, own := o.Pattern.OwnSparsity(); own && o.Allocate != prune.PerLayer && o.Allocate != Auto {
@@ -171,7 +171,7 @@ func (o *Options) noSurvey() error {
 	for _, a := range Allocations() {
 		other := *o
 		other.Allocate = a
-		if r := find(a); other.surveys() && !(o.Pattern.Kind == prune.Channel && r != nil && r.curves) {
+		if r := find(a); other.surveys() && !(o.Pattern.Removes() && r != nil && r.curves) {
 			names = append(names, string(a))
 		}
 	}
@@ -214,7 +214,7 @@ func (o *Options) surveys() bool {
 	switch r := find(o.Allocate); {
 	case !o.Asks() || o.sightless():
 		return false
-	case o.Pattern.Kind == prune.Channel:
+	case o.Pattern.Removes():
 		return o.method().sees == seesMoments || o.method().sees == seesNothing && (r == nil || r.sees)
 	}
 	return slices.ContainsFunc(o.allocations(), func(n prune.Allocation) bool {
@@ -249,7 +249,7 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 	case !o.Asks():
 	case o.Observer == nil || o.sightless():
 		err = f.blindly(out)
-	case o.Pattern.Kind == prune.Channel:
+	case o.Pattern.Removes():
 		err = f.channels(out)
 	default:
 		err = f.run(out)
@@ -479,7 +479,7 @@ func (f *fitter) rebuild(dense *ir.Graph, o recon.Options, out *Result) error {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
 	o.Fixed = f.plan.Kept()
-	if f.Pattern.Kind == prune.Channel {
+	if f.Pattern.Removes() {
 		o.Gone = f.plan.GoneOf
 	}
 	r, err := recon.Run(f.ctx, f.Observer, f.graph, dense, o)

@@ -114,7 +114,7 @@ func (s *stager) measure(p *prune.Plan) {
 
 // survey names the stage that sees the inputs of layers before anything is pruned, and reports whether there is one.
 func (s *stager) survey(names []prune.Allocation, curves bool) (stage string, does bool) {
-	if s.Pattern.Kind == prune.Channel && s.solves() && (names[0] == Curves || names[0] == prune.PerLayer) {
+	if s.Pattern.Removes() && s.solves() && (names[0] == Curves || names[0] == prune.PerLayer) {
 		return bundling, true
 	}
 	return "survey", s.surveys() && (curves || !s.permutes() || s.method().sees == seesNothing)
@@ -130,7 +130,7 @@ func (s *stager) stages() (list []pace.Stage) {
 		list = append(list, stage)
 	}
 	names := s.allocations()
-	channels := s.Pattern.Kind == prune.Channel
+	channels := s.Pattern.Removes()
 	if channels {
 		names = s.channelRules()
 	}

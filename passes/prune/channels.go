@@ -27,7 +27,7 @@ type removal struct {
 	bounded map[*candidate]int
 }
 
-// SelectChannels decides, under Channel, which output channels of the layers go, and what
+// SelectChannels decides, under Channel or Head, which output channels of the layers go, and what
 // fed on them: as many that the fraction of the prunable weights that is gone is as near
 // the sparsity as whole channels allow. A layer's own sparsity is the fraction of its
 // channels that goes. Weights that have no channel to lose are not prunable. The graph
@@ -39,7 +39,7 @@ func (p *Plan) SelectChannels(a Allocation, saliency func(i int) []float32) erro
 			c.saliency = saliency(i)
 		}
 	}
-	f := follow(p.graph, p.cands)
+	f := follow(p.graph, p.cands, p.Options.Pattern.Kind)
 	groups, err := f.open(p.cands)
 	if err != nil {
 		return err
@@ -67,10 +67,10 @@ type Read struct {
 	Columns []int // ascending
 }
 
-// Bundles lists, under Channel, the bundles of channels that may go, those of layers that are tied to
+// Bundles lists, under Channel or Head, the bundles of channels that may go, those of layers that are tied to
 // each other together, and of each what reads it, by layer. A bundle may be read by nothing.
 func (p *Plan) Bundles() ([][][]Read, error) {
-	f := follow(p.graph, p.cands)
+	f := follow(p.graph, p.cands, p.Options.Pattern.Kind)
 	groups, err := f.open(p.cands)
 	if err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (p *Plan) Bundles() ([][][]Read, error) {
 // Bundles lists, provided that those of its group that lose less are gone. Over all layers those go first
 // that lose the least for each weight that goes with them.
 func (p *Plan) SelectBundles(a Allocation, losses [][]float64) error {
-	f := follow(p.graph, p.cands)
+	f := follow(p.graph, p.cands, p.Options.Pattern.Kind)
 	groups, err := f.open(p.cands)
 	if err != nil {
 		return err
@@ -178,7 +178,8 @@ func (f *flow) free(labels []int32) bool {
 
 // open lists the groups of channels that may go. Candidates that cannot lose any are told why.
 func (f *flow) open(cands []*candidate) ([]*group, error) {
-	var why []string
+	var why, first []string // those that heads have come first
+	head := f.headed()
 	for _, c := range cands {
 		switch {
 		case c.why != "" || f.free(c.rows) || f.free(c.cols):
@@ -188,8 +189,14 @@ func (f *flow) open(cands []*candidate) ([]*group, error) {
 		default:
 			c.why = "its channels stay: " + f.stays[f.root(c.rows[0])]
 		}
-		why = append(why, c.Node.Name+": "+c.why)
+		text := c.Node.Name + ": " + c.why
+		if len(c.rows) > 0 && head[f.root(c.rows[0])] {
+			first = append(first, text)
+			continue
+		}
+		why = append(why, text)
 	}
+	why = append(first, why...)
 	groups, err := f.groups(cands)
 	if err != nil {
 		return nil, err
@@ -198,7 +205,7 @@ func (f *flow) open(cands []*candidate) ([]*group, error) {
 		if len(why) == 0 {
 			why = []string{"no weight is prunable"}
 		}
-		return nil, option.Errorf("%v channel: no channel of a prunable weight can be removed, want another pattern (%s)", option.Pattern, few(why))
+		return nil, option.Errorf("%v %v: no %v of a prunable weight can be removed, want another pattern (%s)", option.Pattern, f.kind, f.kind, few(why))
 	}
 	return groups, nil
 }
@@ -440,6 +447,9 @@ func (f *flow) note(c *candidate) string {
 	}
 	add("output channels", c.rows)
 	add("columns", c.cols)
+	if all, gone := f.bundles(c.rows, c.cols); f.kind == Head && gone > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d heads", gone, all))
+	}
 	if c.why == "" && !f.free(c.rows) {
 		parts = append(parts, "output channels stay: "+f.stays[f.root(c.rows[0])])
 	}

@@ -50,7 +50,7 @@ func (p *Plan) Exchanges(fixed func(v *ir.Value) string) *Exchanges {
 		o.rowsStay = o.kept
 		x.cands = append(x.cands, o)
 	}
-	x.flow = follow(p.graph, x.cands)
+	x.flow = follow(p.graph, x.cands, Channel)
 	x.group()
 	return x
 }

@@ -10,7 +10,7 @@ func SilenceChannels(g *ir.Graph, o GraphOptions) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	f := follow(g, cands)
+	f := follow(g, cands, o.Pattern.Kind)
 	groups, err := f.open(cands)
 	if err != nil {
 		return 0, err

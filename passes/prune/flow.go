@@ -15,6 +15,7 @@ import (
 // under one label live or go together. What an operator outside the rules reads
 // stays, and the flow remembers why.
 type flow struct {
+	kind  Kind // Channel or Head
 	cands map[*ir.Value]*candidate
 	of    map[*ir.Value]*track
 	tied  []int32  // a union-find forest over labels
@@ -22,6 +23,10 @@ type flow struct {
 	cuts  []cut
 	fixes []func() error // run after the cuts
 	gone  []bool         // by root
+
+	// Under Head:
+	multiplied map[*ir.Value]axes
+	heads      []int32 // labels of slices that a reshape made of channels
 }
 
 // track says that the slices of a value along an axis carry these labels.
@@ -39,13 +44,19 @@ type cut struct {
 	reads       bool // the columns of a weight, where channels end
 }
 
-// follow follows the channels of the products of g and its subgraphs.
-func follow(g *ir.Graph, cands []*candidate) *flow {
-	f := &flow{cands: map[*ir.Value]*candidate{}, of: map[*ir.Value]*track{}}
+// follow follows the channels of the products of g and its subgraphs, those of k, Channel or Head.
+func follow(g *ir.Graph, cands []*candidate, k Kind) *flow {
+	f := &flow{kind: k, cands: map[*ir.Value]*candidate{}, of: map[*ir.Value]*track{}}
 	for _, c := range cands {
 		f.cands[c.Value] = c
 	}
+	if k == Head {
+		f.multiplied = multiplied(g)
+	}
 	f.graph(g, "they are an output of the model")
+	if k == Head {
+		f.byHeads()
+	}
 	f.gone = make([]bool, len(f.tied))
 	return f
 }
@@ -140,7 +151,7 @@ func (f *flow) set(n *ir.Node, i, axis int, labels []int32) {
 		return
 	}
 	t := &track{axis, labels}
-	if !v.Type.Ranked || axis >= len(v.Type.Dims) || v.Type.Dims[axis] != ir.Size(len(labels)) {
+	if !v.Type.Ranked || axis >= len(v.Type.Dims) || v.Type.Dims[axis] != ir.Size(len(labels)) && !(f.kind == Head && repeats(v.Type.Dims[axis], len(labels))) {
 		f.keep(t, fmt.Sprintf("the output of %v is %v", n, v.Type))
 		return
 	}
@@ -171,7 +182,9 @@ func (f *flow) node(n *ir.Node) bool {
 	case *op.Gemm:
 		return f.gemm(n)
 	case *op.Split:
-		return f.split(n)
+		return f.parts(n)
+	case *op.Slice:
+		return f.along(n) || f.slice(n)
 	case *op.Concat:
 		return f.along(n) || f.concat(n)
 	case *op.Pad:
@@ -190,7 +203,7 @@ func (f *flow) along(n *ir.Node) bool {
 	if first < 0 || !onlyFirst(n) {
 		return false
 	}
-	if i, _ := op.SizesInput(n); i >= 0 && n.Input(i) != nil { // it lists how many channels there are
+	if i, _ := op.SizesInput(n); i >= 0 && n.Input(i) != nil && f.kind == Channel { // it lists how many channels there are
 		return false
 	}
 	t := f.of[n.Inputs[first]]
@@ -218,6 +231,9 @@ func (f *flow) along(n *ir.Node) bool {
 		default:
 			return false
 		}
+	}
+	if !f.resize(n, axis, t.labels) {
+		return false
 	}
 	for _, v := range n.Inputs {
 		if v != nil && f.of[v] != nil {
@@ -264,6 +280,9 @@ func (f *flow) conv(n *ir.Node) bool {
 
 func (f *flow) matmul(n *ir.Node) bool {
 	w := n.Inputs[1]
+	if f.kind == Head && (w.Const == nil || w.Const.Rank() > 2) {
+		return f.along(n)
+	}
 	if w.Const == nil || w.Const.Rank() != 2 || !n.Inputs[0].Type.Ranked {
 		return false
 	}
@@ -340,7 +359,7 @@ func (f *flow) keepFor(labels []int32, why string) {
 }
 
 // reshape follows channels through a reshape that leaves their axis alone or joins
-// it with others.
+// it with others, and those of heads through one that splits it.
 func (f *flow) reshape(n *ir.Node) bool {
 	t := f.input(n, 0)
 	if t == nil || !n.Inputs[0].Type.Ranked || !n.Outputs[0].Type.Ranked {
@@ -349,62 +368,77 @@ func (f *flow) reshape(n *ir.Node) bool {
 	in, out := n.Inputs[0].Type.Dims, n.Outputs[0].Type.Dims
 	i0, i1, j0, j1, ok := op.Aligned(in, out, t.axis)
 	if !ok {
+		return f.kind == Head && f.openReshape(n, t)
+	}
+	axis := 0
+	var labels []int32
+	switch wide := wideAxes(out, j0, j1); {
+	case len(wide) == 1:
+		if axis, labels = wide[0], t.labels; i1-i0 > 1 {
+			labels, _ = f.regroup(t, in[i0:i1], t.axis-i0, out[j0:j1], axis-j0)
+		}
+	case len(wide) > 1 && f.kind == Head:
+		marked := f.multiplied[n.Outputs[0]]
+		axis, labels = f.split(t, [2][]ir.Dim{in[i0:i1], out[j0:j1]}, t.axis-i0, func(j int) bool { return marked.has(j0 + j) })
+		axis += j0
+	}
+	if labels == nil {
 		return false
 	}
-	// Of the output's axes, one may be wider than 1.
-	axis := -1
-	for j := j0; j < j1; j++ {
-		if out[j] == ir.Size(1) {
-			continue
-		}
-		if axis >= 0 {
-			return false
-		}
-		axis = j
-	}
-	if axis < 0 {
-		return false
-	}
-	labels := t.labels
-	if i1-i0 > 1 {
-		outer, inner := 1, 1
-		for i := i0; i < i1; i++ {
-			if i < t.axis {
-				outer *= in[i].Size()
-			} else if i > t.axis {
-				inner *= in[i].Size()
-			}
-		}
-		labels = nil
-		for range outer {
-			for _, l := range t.labels {
-				labels = append(labels, slices.Repeat([]int32{l}, inner)...)
-			}
-		}
-	}
+	return f.reshaped(n, t, axis, labels)
+}
+
+// reshaped says that what a reshape gives carries labels along an axis, where its list of sizes bears that out.
+func (f *flow) reshaped(n *ir.Node, t *track, axis int, labels []int32) bool {
 	switch s := n.Input(1); n.Op.(type) {
 	case *op.Squeeze:
 		if s == nil { // a single channel must not be squeezed
 			return false
 		}
 	case *op.Reshape:
-		if s.Const == nil {
+		if s.Const != nil && s.Const.Ints()[axis] == 0 && axis != t.axis { // copied from another axis
 			return false
 		}
-		switch shape := s.Const.Ints(); {
-		case shape[axis] == 0 && axis != t.axis: // copied from another axis
+		if !f.resize(n, axis, labels) {
 			return false
-		case shape[axis] > 0:
-			f.fixes = append(f.fixes, func() error {
-				if shape[axis] = f.left(labels); shape[axis] < len(labels) {
-					n.SetInput(1, n.Graph().NewConst(s.Name, tensor.Ints(shape...)))
-				}
-				return nil
-			})
 		}
 	}
 	f.set(n, 0, axis, labels)
 	return true
+}
+
+// wideAxes lists those of the axes j0 to j1 that are wider than 1.
+func wideAxes(dims []ir.Dim, j0, j1 int) (wide []int) {
+	for j := j0; j < j1; j++ {
+		if dims[j] != ir.Size(1) {
+			wide = append(wide, j)
+		}
+	}
+	return wide
+}
+
+// regroup returns the labels of the slices of a tensor along axis j, whose shape is out where it was in, with the labels of t
+// along axis i: for each slice one, and what must be tied to it.
+func (f *flow) regroup(t *track, in []ir.Dim, i int, out []ir.Dim, j int) (labels []int32, tied [][2]int32) {
+	span := func(dims []ir.Dim) (n int) {
+		n = 1
+		for _, d := range dims {
+			n *= d.Size()
+		}
+		return n
+	}
+	inner, each := span(in[i+1:]), span(out[j+1:])
+	labels = make([]int32, out[j].Size())
+	set := make([]bool, len(labels))
+	for e := range span(in) {
+		l, s := t.labels[e/inner%len(t.labels)], e/each%len(labels)
+		if !set[s] {
+			labels[s], set[s] = l, true
+		} else if f.root(labels[s]) != f.root(l) {
+			tied = append(tied, [2]int32{labels[s], l})
+		}
+	}
+	return labels, tied
 }
 
 // concat lines channels up that are joined with others.
@@ -420,7 +454,7 @@ func (f *flow) concat(n *ir.Node) bool {
 	followed := false
 	for i, v := range n.Inputs {
 		switch t := f.input(n, i); {
-		case t != nil && t.axis == axis:
+		case t != nil && t.axis == axis && v.Type.Dims[axis].Known():
 			labels = append(labels, t.labels...)
 			followed = true
 		case t == nil && v.Type.Ranked && axis >= 0 && axis < len(v.Type.Dims) && v.Type.Dims[axis].Known() && v.Type.Dims[axis].Size() <= maxBeside:
@@ -437,7 +471,7 @@ func (f *flow) concat(n *ir.Node) bool {
 	return followed
 }
 
-func (f *flow) split(n *ir.Node) bool {
+func (f *flow) parts(n *ir.Node) bool {
 	t := f.input(n, 0)
 	if t == nil {
 		return false

@@ -164,8 +164,10 @@ func (t *LayerTarget) check(all Pattern) error {
 	if t.Pattern == nil {
 		return nil
 	}
-	if all.Kind == Channel || t.Pattern.Kind == Channel {
-		return option.Errorf("%v %s: %v channel is of all layers, whose channels depend on each other", option.Layers, t.Glob, option.Pattern)
+	for _, p := range []Pattern{all, *t.Pattern} {
+		if p.Removes() {
+			return option.Errorf("%v %s: %v %v is of all layers, whose channels depend on each other", option.Layers, t.Glob, option.Pattern, p)
+		}
 	}
 	if err := CheckSparsity(*t.Pattern, t.Sparsity); err != nil {
 		return option.Errorf("%v %s: %v", option.Layers, t.Glob, err)

@@ -175,7 +175,7 @@ func (c *candidate) keep(globs []Glob, matched []bool) {
 	}
 }
 
-// Graph prunes the weights of g in place. Under Channel, layers lose their output
+// Graph prunes the weights of g in place. Under Channel and Head, layers lose output
 // channels and whatever read them; under other patterns, weights become zero.
 func Graph(g *ir.Graph, o GraphOptions) (*GraphResult, error) {
 	p, err := NewPlan(g, o)
@@ -280,7 +280,7 @@ func (p *Plan) Prunable() []int {
 // Select prunes every prunable layer. Saliency, where it is set, returns what ranks the
 // weights of layer i, as Layer.Saliency, in place of |w|.
 func (p *Plan) Select(a Allocation, saliency func(i int) []float32) error {
-	if p.Options.Pattern.Kind == Channel {
+	if p.Options.Pattern.Removes() {
 		if err := p.SelectChannels(a, saliency); err != nil {
 			return err
 		}

@@ -19,6 +19,7 @@ const (
 	Block                    // blocks of R rows by C columns stand or fall together
 	UniformBlock             // the same number of R x C blocks in each block row of a layer
 	Channel                  // whole rows (output channels)
+	Head                     // whole attention heads
 	Dense                    // every weight stays
 )
 
@@ -30,6 +31,7 @@ var kindNames = [...]string{
 	Block:        "block",
 	UniformBlock: "uniform-block",
 	Channel:      "channel",
+	Head:         "head",
 }
 
 func (k Kind) String() string {
@@ -50,11 +52,11 @@ type Pattern struct {
 	R, C int // of Block and UniformBlock
 }
 
-// ParsePattern reads dense, uniform, unstructured, channel, N:M, block:RxC or
+// ParsePattern reads dense, uniform, unstructured, channel, head, N:M, block:RxC or
 // uniform-block:RxC, after which +N:M may stand. Numbers are plain decimals from 1 to 1024, N at most M, and C a multiple
 // of that M.
 func ParsePattern(s string) (Pattern, error) {
-	for _, k := range [...]Kind{Uniform, Unstructured, Channel, Dense} {
+	for _, k := range [...]Kind{Uniform, Unstructured, Channel, Head, Dense} {
 		if s == kindNames[k] {
 			return Pattern{Kind: k}, nil
 		}
@@ -78,7 +80,7 @@ func ParsePattern(s string) (Pattern, error) {
 	if _, _, blocks := parsePair(s, "x"); blocks {
 		return Pattern{}, option.Errorf("%v %q: want uniform-block:%s, as many blocks in each row of them, or block:%s", option.Pattern, s, s, s)
 	}
-	return Pattern{}, option.Errorf("%v %q: want uniform, unstructured, N:M, block:RxC, uniform-block:RxC, either of these with +N:M, or channel", option.Pattern, s)
+	return Pattern{}, option.Errorf("%v %q: want uniform, unstructured, N:M, block:RxC, uniform-block:RxC, either of these with +N:M, channel or head", option.Pattern, s)
 }
 
 // parseBlocks reads RxC or RxC+N:M of a pattern s.
@@ -171,6 +173,9 @@ func (p Pattern) Kept(n int) int {
 	}
 	return n/p.M*p.N + tailLimit(p.N, p.M, n%p.M)
 }
+
+// Removes reports whether the pattern removes channels from the model, in place of making weights zero.
+func (p Pattern) Removes() bool { return p.Kind == Channel || p.Kind == Head }
 
 // validate repeats ParsePattern's limits for a Pattern built by hand.
 func (p Pattern) validate() error {
