@@ -483,6 +483,9 @@ func (s *sizing) planned() int {
 // stages plans the work roughly; what it takes corrects that.
 func (s *sizing) stages() []Stage {
 	n := cmp.Or(len(s.choices()), 2*len(sparsities)) // which are not settled yet by default
+	if s.b.Mixed {                                   // in integers, too
+		n = 3*n/2 + 3
+	}
 	return []Stage{
 		pace.Even("dense", 1, 1), pace.Even("database", 50, 2), pace.Even("times", n, 1), pace.Even("effects", 50, 0.5),
 		pace.Even("effects together", 50, 1), pace.Even("compare", 24, 1), pace.Even("candidates", max(1, s.planned()), 30),

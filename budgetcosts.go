@@ -315,22 +315,34 @@ func (s *sizing) settle() {
 }
 
 // rims are what integers in each slot take beside the layer's own time, mostly to become integers and floats again: the mean of what that is among layers
-// in integers and among others in floats, by lists of what variants take of slots. What models take more beside their layers than the one in floats is spread over the
+// in integers and among others in floats, by lists of what variants take of slots. What models take more beside their layers than those in floats is spread over the
 // layers in integers by the elements that they give.
 func (s *sizing) rims(lists [][]taken) []float64 {
 	out := make([]float64, len(s.slots))
 	if !s.b.Mixed {
 		return out
 	}
-	beside := func(v int) float64 { // what the model takes but for its layers
-		t := s.costs.wholes[v]
-		for _, list := range lists {
-			t -= list[v].Seconds
+	// beside is what a variant takes but for its layers, by what these take in floats and in integers.
+	beside := func(v, floats, ints int) float64 {
+		t, at := s.costs.wholes[v], 0
+		for k, list := range lists {
+			if s.slots[k].ints && s.variants[v].has(at) {
+				t -= list[ints].Seconds
+			} else {
+				t -= list[floats].Seconds
+			}
+			if s.slots[k].ints {
+				at++
+			}
 		}
 		return t
 	}
+	var floats []float64
+	for v := range s.allInts { // several, since each is of little and noisy
+		floats = append(floats, beside(v, v, v))
+	}
 	for v := s.allInts; v < s.allInts+3; v++ {
-		extra, gives, at := max(0, beside(v)-beside(0)), 0.0, 0
+		extra, gives, at := max(0, beside(v, 0, s.allInts)-median(floats)), 0.0, 0
 		var in []int
 		for k := range s.slots {
 			if !s.slots[k].ints {
@@ -342,8 +354,7 @@ func (s *sizing) rims(lists [][]taken) []float64 {
 			at++
 		}
 		for _, k := range in {
-			own := lists[k][v].Seconds - lists[k][s.allInts].Seconds
-			out[k] += (own + extra*lists[k][0].Gives/max(gives, 1)) / 2
+			out[k] += extra * lists[k][0].Gives / max(gives, 1) / 2
 		}
 	}
 	return out

@@ -78,17 +78,10 @@ func (s *sizing) arrange(list []fit.Choice) {
 		l := &s.base.Layers[k]
 		t := slot{weight: l.Weight, layer: l, ints: may[l.Weight], forms: []form{{}}}
 		delete(may, l.Weight)
-		for _, ints := range []bool{false, true}[:1+b2i(t.ints)] {
-			of := shown
-			if ints {
-				of = integers
-				t.forms = append(t.forms, form{ints: true, shown: s.allInts})
-			}
-			for e := 1; e < len(l.Entries); e++ {
-				if at, ok := of[l.Entries[e].Choice]; ok {
-					t.forms = append(t.forms, form{entry: e, ints: ints, shown: at})
-				}
-			}
+		t.forms = append(t.forms, formsOf(l, shown, false)...)
+		if t.ints {
+			t.forms = append(t.forms, form{ints: true, shown: s.allInts})
+			t.forms = append(t.forms, formsOf(l, integers, true)...)
 		}
 		s.slots = append(s.slots, t)
 	}
@@ -101,11 +94,14 @@ func (s *sizing) arrange(list []fit.Choice) {
 	}
 }
 
-func b2i(b bool) int {
-	if b {
-		return 1
+// formsOf are the forms of the entries of a layer with zeros, of choices that variants show.
+func formsOf(l *fit.BaseLayer, shown map[fit.Choice]int, ints bool) (list []form) {
+	for e := 1; e < len(l.Entries); e++ {
+		if at, ok := shown[l.Entries[e].Choice]; ok {
+			list = append(list, form{entry: e, ints: ints, shown: at})
+		}
 	}
-	return 0
+	return list
 }
 
 // entries are those of the database that a combination has.

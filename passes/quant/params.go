@@ -1,7 +1,7 @@
 // Package quant makes products of 8-bit integers, rounds weights to 16-bit floats
 // (Half), and has models in such floats compute in f32 (WidenFloats). Insert spells quantisation out in
 // QuantizeLinear and DequantizeLinear nodes, as ONNX does; Integers turns products
-// between such nodes, whoever made them, into quantised ones (op.Quant). Weights are
+// between such nodes, whoever made them, into quantised ones (op.Quant). A Rounder does both to some products of copies of a graph. Weights are
 // i8, symmetric, with a scale for each output channel; activations are u8 with one
 // scale and zero point a tensor. The package imports ir, ir/op, passes/calib,
 // passes/fold and passes/prune.
