@@ -144,9 +144,10 @@ const (
 	Block        = prune.Block        // blocks of R rows and C columns are zero or not
 	UniformBlock = prune.UniformBlock // as many blocks in each row of blocks
 	Channel      = prune.Channel      // whole output channels, which are removed
+	Depth        = prune.Depth        // whole residual branches, which are removed
 )
 
-// ParsePattern reads uniform, unstructured, N:M, block:RxC, uniform-block:RxC, either of these with +N:M, or channel.
+// ParsePattern reads uniform, unstructured, N:M, block:RxC, uniform-block:RxC, either of these with +N:M, channel or depth.
 func ParsePattern(s string) (Pattern, error) { return prune.ParsePattern(s) }
 
 // LayerSparsity is the sparsity of layers that a glob of nodes or weights names.

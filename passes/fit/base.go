@@ -74,7 +74,7 @@ func NewBase(ctx context.Context, g *ir.Graph, o Options, choices []Choice) (*Ba
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	if o.Observer == nil || o.Pattern.Kind == prune.Channel {
+	if o.Observer == nil || o.Pattern.Kind == prune.Channel || o.Pattern.Kind == prune.Depth {
 		return nil, fmt.Errorf("a database of layers needs samples, and patterns but channel: %w", ir.ErrInvalid)
 	}
 	p, err := prune.NewPlan(g, o.GraphOptions)

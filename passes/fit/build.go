@@ -113,6 +113,9 @@ type trial struct {
 // before it give.
 func (f *fitter) build(stage string, sparsities []float64, o *calib.Observer) (*trial, *calib.Frontier, error) {
 	t := &trial{twins: calib.NewTwins(f.graph), edits: make([]*edit, len(f.layers)), sparsities: sparsities}
+	for _, b := range f.gone {
+		t.twins.SetInput(b.Sum, b.Input, b.Constant)
+	}
 	front := o.Frontier(t.twins.Graph, f.Budget)
 	front.Keep(t.twins.Graph.Outputs...) // the position may pass some that no node reads
 	for k, l := range f.layers {
@@ -316,7 +319,7 @@ func (f *fitter) solveColumns(l *layer, s *obs.Solver) (*edit, error) {
 func (f *fitter) absorbs(l *layer) bool {
 	b, ok := biasOf(l)
 	_, conv := l.Node.Op.(*op.Conv)
-	return f.Pattern.Kind == prune.Channel && !f.Uncorrected && ok && (b != nil || conv)
+	return (f.Pattern.Kind == prune.Channel || f.Pattern.Kind == prune.Depth) && !f.Uncorrected && ok && (b != nil || conv)
 }
 
 // centred returns the moments sum (a-E[a]) (x-E[x])^T of those [K,K], ax, and of the sums of a and x, the inputs of g: a column of

@@ -20,6 +20,7 @@ const (
 	UniformBlock             // the same number of R x C blocks in each block row of a layer
 	Channel                  // whole rows (output channels)
 	Dense                    // every weight stays
+	Depth                    // whole residual branches
 )
 
 var kindNames = [...]string{
@@ -30,6 +31,7 @@ var kindNames = [...]string{
 	Block:        "block",
 	UniformBlock: "uniform-block",
 	Channel:      "channel",
+	Depth:        "depth",
 }
 
 func (k Kind) String() string {
@@ -50,11 +52,11 @@ type Pattern struct {
 	R, C int // of Block and UniformBlock
 }
 
-// ParsePattern reads dense, uniform, unstructured, channel, N:M, block:RxC or
+// ParsePattern reads dense, uniform, unstructured, channel, depth, N:M, block:RxC or
 // uniform-block:RxC, after which +N:M may stand. Numbers are plain decimals from 1 to 1024, N at most M, and C a multiple
 // of that M.
 func ParsePattern(s string) (Pattern, error) {
-	for _, k := range [...]Kind{Uniform, Unstructured, Channel, Dense} {
+	for _, k := range [...]Kind{Uniform, Unstructured, Channel, Depth, Dense} {
 		if s == kindNames[k] {
 			return Pattern{Kind: k}, nil
 		}
@@ -78,7 +80,7 @@ func ParsePattern(s string) (Pattern, error) {
 	if _, _, blocks := parsePair(s, "x"); blocks {
 		return Pattern{}, option.Errorf("%v %q: want uniform-block:%s, as many blocks in each row of them, or block:%s", option.Pattern, s, s, s)
 	}
-	return Pattern{}, option.Errorf("%v %q: want uniform, unstructured, N:M, block:RxC, uniform-block:RxC, either of these with +N:M, or channel", option.Pattern, s)
+	return Pattern{}, option.Errorf("%v %q: want uniform, unstructured, N:M, block:RxC, uniform-block:RxC, either of these with +N:M, channel or depth", option.Pattern, s)
 }
 
 // parseBlocks reads RxC or RxC+N:M of a pattern s.
