@@ -121,7 +121,11 @@ func (f *fitter) build(stage string, sparsities []float64, o *calib.Observer) (*
 	for k, l := range f.layers {
 		f.report(stage, k, len(f.layers))
 		use := t.twins.Use(l.WeightUse)
-		gram, err := f.gram(front, use, calib.GramOptions{Twins: t.twins, Cross: f.Aim == Outputs, Dense: !f.Uncorrected})
+		o := calib.GramOptions{Twins: t.twins, Cross: f.Aim == Outputs, Dense: !f.Uncorrected}
+		if s := l.stream; s != nil {
+			o = calib.GramOptions{Want: t.twins.Dense(s.want), Less: t.twins.Pruned(s.skip)}
+		}
+		gram, err := f.gram(front, use, o)
 		if err != nil && !errors.Is(err, ir.ErrUnsupported) {
 			return nil, nil, err
 		}
@@ -226,6 +230,9 @@ func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error)
 	s, err := obs.New(f.ctx, obs.Layer{Name: l.Node.String(), Rows: l.rows, Cols: l.cols, W: l.weights, H: h}, f.Workers)
 	if err != nil {
 		return nil, err
+	}
+	if l.stream != nil {
+		return f.absorb(l, s, g)
 	}
 	from := s
 	var how []string

@@ -3,11 +3,13 @@ package fit
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"spc/ir"
 	"spc/ir/option"
 	"spc/ir/tensor"
 	"spc/passes/calib"
+	"spc/passes/obs"
 	"spc/passes/prune"
 )
 
@@ -57,7 +59,7 @@ func (f *fitter) depth(out *Result) error {
 	if err := f.shed(branches); err != nil {
 		return err
 	}
-	f.layers = f.behind()
+	f.layers = f.behind(branches)
 	best, _, err := f.build("prune", make([]float64, len(f.layers)), f.Observer)
 	if err != nil {
 		return err
@@ -182,11 +184,45 @@ func (f *fitter) nearer(branches []*prune.Branch, gone, total int) []*prune.Bran
 	})
 }
 
-// behind lists the layers that stay and see other inputs without the branches that go.
-func (f *fitter) behind() []*layer {
+// stream is the sum of a skip and of what a layer gives, and what it is to give: what the dense model's gives there, or
+// behind branches that are gone.
+type stream struct{ skip, want *ir.Value }
+
+// streams returns those of the layers that end the branches that stay, by their nodes. What ends a branch before others that are gone
+// makes up for them, so that nothing else stands in their places.
+func (f *fitter) streams(branches []*prune.Branch) map[*ir.Node]*stream {
+	out := map[*ir.Node]*stream{}
+	if !f.solves() || f.Aim != Outputs || f.Uncorrected {
+		return out
+	}
+	for _, b := range branches {
+		if slices.ContainsFunc(f.gone, func(g *prune.Branch) bool { return g.Covers(b) }) {
+			continue
+		}
+		i := slices.IndexFunc(b.Layers, func(i int) bool { return f.plan.Use(i).Node == b.Value().Def })
+		if i < 0 || !f.absorbs(f.layer(b.Layers[i])) {
+			continue
+		}
+		want, through := b.Follow(f.gone)
+		for _, g := range through {
+			g.Holds(make([]float32, g.Channels()))
+		}
+		out[b.Value().Def] = &stream{b.Sum.Inputs[1-b.Input], want}
+	}
+	return out
+}
+
+// behind lists the layers that stay and see other inputs without the branches that go, and those that make up for what goes.
+func (f *fitter) behind(branches []*prune.Branch) []*layer {
+	streams := f.streams(branches)
 	changed := map[*ir.Value]bool{}
 	for _, b := range f.gone {
 		changed[b.Sum.Outputs[0]] = true
+	}
+	for n, s := range streams {
+		if s.want.Def.Inputs[0] != n.Outputs[0] && s.want.Def.Inputs[1] != n.Outputs[0] { // another sum
+			changed[n.Outputs[0]] = true
+		}
 	}
 	moved := map[*ir.Node]bool{}
 	for _, n := range f.graph.Nodes {
@@ -195,6 +231,7 @@ func (f *fitter) behind() []*layer {
 			if v != nil && moved[n] {
 				changed[v] = true
 			}
+			moved[n] = moved[n] || changed[v]
 		}
 	}
 	var out []*layer
@@ -207,6 +244,7 @@ func (f *fitter) behind() []*layer {
 			continue
 		}
 		l := f.layer(i)
+		l.stream = streams[use.Node]
 		l.stays = prune.NewMask(l.rows, l.cols)
 		for r := range l.rows {
 			for c := range l.cols {
@@ -216,6 +254,33 @@ func (f *fitter) behind() []*layer {
 		out = append(out, l)
 	}
 	return out
+}
+
+// absorb has a layer give what its sum is to give less the skip.
+func (f *fitter) absorb(l *layer, s *obs.Solver, g *calib.Gram) (*edit, error) {
+	tx := slices.Clone(g.TX)
+	for r := range l.rows {
+		for c := range l.cols {
+			if s.H[c*l.cols+c] == 0 {
+				tx[r*l.cols+c] = 0
+			} else {
+				tx[r*l.cols+c] -= g.T[r] * g.X[c] / float64(g.N)
+			}
+		}
+	}
+	w, err := s.Toward(f.ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	e := &edit{w: w, bias: make([]float32, l.rows), how: strings.ToUpper(string(f.Method)) + " for what the sum behind it gives"}
+	for r := range l.rows {
+		sum := g.T[r]
+		for c, x := range g.X {
+			sum -= float64(w[r*l.cols+c]) * x
+		}
+		e.bias[r] = float32(sum / float64(g.N))
+	}
+	return e, nil
 }
 
 // untrained names what changes no more: what the user keeps, and branches that are gone.

@@ -301,9 +301,10 @@ type layer struct {
 	weights    []float32 // [rows, cols]
 	target     *float64  // the layer's own sparsity
 
-	stays *prune.Mask // what is left, where that was decided before
-	gone  []bool      // rows that will be removed, nil where none
-	gated string      // how gates decided that, empty where none did
+	stays  *prune.Mask // what is left, where that was decided before
+	gone   []bool      // rows that will be removed, nil where none
+	stream *stream     // what its sum is to give, nil where that does not matter
+	gated  string      // how gates decided that, empty where none did
 
 	// Means over the calibration samples.
 	power     []float64 // x_k^2

@@ -290,6 +290,38 @@ func (p *Plan) Detach(branches []*Branch) {
 	}
 }
 
+// Follow returns what a sum of the skip and a branch is to give without the branches that are gone and follow it, those of which it
+// is the skip and nothing but them reads it: what the last of their sums gives, and these branches. A function that changes
+// nothing of what it gives may lie between, if it follows the last sum, too.
+func (b *Branch) Follow(gone []*Branch) (*ir.Value, []*Branch) {
+	y := b.Sum.Outputs[0]
+	var through []*Branch
+	for {
+		at := y
+		if u := y.Uses(); len(u) == 1 && !y.IsOutput() && slices.Contains(idempotent, u[0].Node.Op.Kind()) {
+			at = u[0].Node.Outputs[0]
+		}
+		i := slices.IndexFunc(gone, func(o *Branch) bool {
+			return o.Sum.Inputs[1-o.Input] == at && !at.IsOutput() && (at == y || o.before(at.Def.Op.Kind())) &&
+				!slices.ContainsFunc(at.Uses(), func(u ir.Use) bool { return u.Node != o.Sum && !o.nodes[u.Node] })
+		})
+		if i < 0 {
+			return y, through
+		}
+		y = gone[i].Sum.Outputs[0]
+		through = append(through, gone[i])
+	}
+}
+
+// idempotent lists functions that change nothing of what they give.
+var idempotent = []string{"Relu"}
+
+// before reports whether an operator alone reads the sum.
+func (b *Branch) before(kind string) bool {
+	y := b.Sum.Outputs[0]
+	return len(y.Uses()) == 1 && !y.IsOutput() && y.Uses()[0].Node.Op.Kind() == kind
+}
+
 // RemoveBranches removes branches that are detached, and what nothing reads any more, and reports it. A
 // constant is added where a product before can take it up in its bias, if there is one.
 func (p *Plan) RemoveBranches(branches []*Branch) error {
