@@ -41,7 +41,7 @@ func (f *makeFlags) add(c *cobra.Command) {
 	fs.StringVar(&f.masks, "masks", "", "an npz `FILE` for where pruned weights are not zero, a bool array for each\nby its name, with _ for what a path inside a folder cannot hold")
 	complete(c, "masks", files(0, "npz"))
 	fs.Float64Var(&o.Sparsity, "sparsity", 0, "the fraction of zeros over all prunable weights")
-	choiceVar(fs, &o.Pattern, "pattern", "uniform", spc.ParsePattern, "where zeros may lie: uniform, unstructured, N:M, block:RxC,\nuniform-block:RxC, either with +N:M within the blocks, channel, depth")
+	choiceVar(fs, &o.Pattern, "pattern", "uniform", spc.ParsePattern, "where zeros may lie: uniform, unstructured, N:M, block:RxC,\nuniform-block:RxC, either with +N:M within the blocks, channel, or depth: whole residual branches")
 	choiceVar(fs, &o.Allocate, "allocate", "", spc.ParseAllocation, "layer: the same sparsity in each; global: the pattern's published threshold for\nall; with --calib also normalised: one threshold over comparable saliencies,\ncurves: by each layer's error curve, joint: by effects of layers together, and auto: the\nbest of all but global. By default auto with --calib, else layer")
 	choiceVar(fs, &o.Method, "prune", "", spc.ParseMethod, methodHelp())
 	choiceVar(fs, &o.Refine, "refine", string(spc.Unrefined), spc.ParseRefinement, refinementHelp())

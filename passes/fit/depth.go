@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"spc/ir"
+	"spc/ir/op"
 	"spc/ir/option"
 	"spc/ir/tensor"
 	"spc/passes/calib"
@@ -200,7 +201,7 @@ func (f *fitter) streams(branches []*prune.Branch) map[*ir.Node]*stream {
 			continue
 		}
 		i := slices.IndexFunc(b.Layers, func(i int) bool { return f.plan.Use(i).Node == b.Value().Def })
-		if i < 0 || !f.absorbs(f.layer(b.Layers[i])) {
+		if i < 0 || !f.absorbs(f.layer(b.Layers[i])) || !aims(f.plan.Use(b.Layers[i])) {
 			continue
 		}
 		want, through := b.Follow(f.gone)
@@ -210,6 +211,20 @@ func (f *fitter) streams(branches []*prune.Branch) map[*ir.Node]*stream {
 		out[b.Value().Def] = &stream{b.Sum.Inputs[1-b.Input], want}
 	}
 	return out
+}
+
+// aims reports whether calib.GramOptions.Want is for such a weight.
+func aims(u ir.WeightUse) bool {
+	if u.Value.Const == nil || u.Value.Const.DType() != tensor.F32 {
+		return false
+	}
+	switch o := u.Node.Op.(type) {
+	case *op.Conv, *op.MatMul:
+		return true
+	case *op.Gemm:
+		return !o.TransA
+	}
+	return false
 }
 
 // behind lists the layers that stay and see other inputs without the branches that go, and those that make up for what goes.
