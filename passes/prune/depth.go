@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"spc/ir"
+	"spc/ir/op"
 	"spc/ir/option"
 	"spc/ir/tensor"
 )
@@ -147,12 +148,13 @@ func (x *residuals) branch(n *ir.Node) (*Branch, string) {
 		}
 	}
 	for i, v := range n.Inputs {
-		path := x.between(n.Inputs[1-i], v)
+		from := origin(n.Inputs[1-i])
+		path := x.between(from, v)
 		if path == nil {
 			continue
 		}
 		b := &Branch{Sum: n, Input: i, Axis: -1, nodes: x.alone(n, i)}
-		if !slices.ContainsFunc(x.graph.Nodes[x.first(n.Inputs[1-i]):x.at[n]], func(m *ir.Node) bool { return path[m] && len(x.weights[m]) > 0 }) {
+		if !slices.ContainsFunc(x.graph.Nodes[x.first(from):x.at[n]], func(m *ir.Node) bool { return path[m] && len(x.weights[m]) > 0 }) {
 			return nil, ""
 		}
 		reason := x.check(b, path)
@@ -179,6 +181,19 @@ func (x *residuals) note(nodes map[*ir.Node]bool, why string) {
 			x.stays[k] = why
 		}
 	}
+}
+
+// origin is what a skip was before it was rounded to integers and back.
+func origin(v *ir.Value) *ir.Value {
+	for v.Def != nil {
+		switch v.Def.Op.(type) {
+		case *op.QuantizeLinear, *op.DequantizeLinear:
+			v = v.Def.Inputs[0]
+		default:
+			return v
+		}
+	}
+	return v
 }
 
 // first is the place of the first node that may read v.

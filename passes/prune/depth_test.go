@@ -75,6 +75,15 @@ func TestBranches(t *testing.T) {
   %d: f32[2,5,8] = MatMul "three" (%c, %w3)
   %y: f32[2,5,8] = Add "outer" (%d, %x)
   return %y`, nil, []string{"inner: 2 two", "outer: 2 one two three"}, ""},
+		"of a model that is quantised are found": {tokens, "w1[8,8] w2[8,3]", `
+  %s: f32[] = const {0.1}
+  %q: u8[2,5,8] = QuantizeLinear "q" (%x, %s)
+  %f: f32[2,5,8] = DequantizeLinear "f" (%q, %s)
+  %g: f32[2,5,8] = DequantizeLinear "g" (%q, %s)
+  %a: f32[2,5,8] = MatMul "one" (%f, %w1)
+  %b: f32[2,5,8] = Add "sum" (%g, %a)
+  %y: f32[2,5,3] = MatMul "last" (%b, %w2)
+  return %y`, nil, []string{"sum: 2 one"}, "last: it is in no residual branch"},
 		"whose weights others read go without them": {tokens, "w1[8,8] w2[8,8]", `
   %a: f32[2,5,8] = MatMul "one" (%x, %w1)
   %b: f32[2,5,8] = MatMul "two" (%a, %w2)
