@@ -158,6 +158,9 @@ func (b *BudgetOptions) check(o *CompileOptions) error {
 		if p.Removes() {
 			return option.Errorf("%v %v: a budget chooses for each layer, and channels depend on each other", option.Pattern, p)
 		}
+		if p.Kind == prune.Depth {
+			return option.Errorf("%v %v: a budget chooses for each layer, and branches go as a whole", option.Pattern, p)
+		}
 	}
 	return nil
 }

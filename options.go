@@ -147,9 +147,10 @@ const (
 	UniformBlock = prune.UniformBlock // as many blocks in each row of blocks
 	Channel      = prune.Channel      // whole output channels, which are removed
 	Head         = prune.Head         // whole attention heads, which are removed
+	Depth        = prune.Depth        // whole residual branches, which are removed
 )
 
-// ParsePattern reads uniform, unstructured, N:M, block:RxC, uniform-block:RxC, either of these with +N:M, channel or head.
+// ParsePattern reads uniform, unstructured, N:M, block:RxC, uniform-block:RxC, either of these with +N:M, channel, head or depth.
 func ParsePattern(s string) (Pattern, error) { return prune.ParsePattern(s) }
 
 // LayerSparsity is the sparsity of layers that a glob of nodes or weights names.

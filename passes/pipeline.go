@@ -372,7 +372,13 @@ func pruneWeights(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
 	if c.Masks {
 		c.Report.Masks = masks(g, r)
 	}
-	return len(r.Layers), quant.Restore(g, narrow)
+	if err := quant.Restore(g, narrow); err != nil {
+		return 0, err
+	}
+	if o.Pattern.Kind == prune.Depth { // what stays in the place of branches
+		_, err = fuse.Biases(g)
+	}
+	return len(r.Layers), err
 }
 
 // roundHalves gives a model that computed in 16-bit floats the weights, or where it stays ONNX the types, that it had,

@@ -21,7 +21,7 @@ import (
 )
 
 // patterns are what shells offer for --pattern.
-var patterns = []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "uniform-block:8x1", "channel", "head"}
+var patterns = []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "uniform-block:8x1", "channel", "head", "depth"}
 
 // makeFlags are the flags that say what becomes of a model's weights.
 type makeFlags struct {
@@ -42,7 +42,7 @@ func (f *makeFlags) add(c *cobra.Command) {
 	fs.StringVar(&f.masks, "masks", "", "an npz `FILE` for where pruned weights are not zero, a bool array for each\nby its name, with _ for what a path inside a folder cannot hold")
 	complete(c, "masks", files(0, "npz"))
 	fs.Float64Var(&o.Sparsity, "sparsity", 0, "the fraction of zeros over all prunable weights")
-	choiceVar(fs, &o.Pattern, "pattern", "uniform", spc.ParsePattern, "where zeros may lie: uniform, unstructured, N:M, block:RxC,\nuniform-block:RxC, either with +N:M within the blocks; channel or head: whole\noutput channels, or attention heads, are removed")
+	choiceVar(fs, &o.Pattern, "pattern", "uniform", spc.ParsePattern, "where zeros may lie: uniform, unstructured, N:M, block:RxC,\nuniform-block:RxC, either with +N:M within the blocks; channel, head or depth:\nwhole output channels, attention heads, or residual branches, are removed")
 	choiceVar(fs, &o.Allocate, "allocate", "", spc.ParseAllocation, "layer: the same sparsity in each; global: the pattern's published threshold for\nall; with --calib also normalised: one threshold over comparable saliencies,\ncurves: by each layer's error curve, joint: by effects of layers together, and auto: the\nbest of all but global. By default auto with --calib, else layer")
 	choiceVar(fs, &o.Method, "prune", "", spc.ParseMethod, methodHelp())
 	choiceVar(fs, &o.Refine, "refine", string(spc.Unrefined), spc.ParseRefinement, refinementHelp())
@@ -372,7 +372,11 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string, all detail) er
 			removed += l.Removed
 		}
 		if removed > 0 {
-			fmt.Fprintf(w, "removed   %d of the weights, with whole channels; they count as zeros\n", removed)
+			what := "channels"
+			if r.Prune.Pattern == (spc.Pattern{Kind: spc.Depth}).String() {
+				what = "residual branches"
+			}
+			fmt.Fprintf(w, "removed   %d of the weights, with whole %s; they count as zeros\n", removed, what)
 		}
 		var bounded []string
 		for _, l := range r.Prune.Layers {

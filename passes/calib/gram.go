@@ -25,6 +25,10 @@ type Gram struct {
 	DX []float64 // [K,K], xd x^T
 	DD []float64 // [K,K], xd xd^T; symmetric
 	D  []float64 // [K], xd
+
+	// Of a target t[M], what GramOptions.Want has less GramOptions.Less where the product gives its output; nil without one.
+	TX []float64 // [M,K], t x^T
+	T  []float64 // [M], t
 }
 
 // GramOptions say what GramOf sums.
@@ -32,6 +36,9 @@ type GramOptions struct {
 	Twins *Twins // whose pruned copy the use belongs to, nil for other graphs
 	Cross bool   // sum DX
 	Dense bool   // sum DD and D
+	// Want and Less, where they are set, are values of the shape of the output of a Conv, or of another product with its
+	// weight on the right, of whose difference TX and T are summed.
+	Want, Less *ir.Value
 	// MaxColumns bounds the columns that are summed over: where there are more, so
 	// many are picked, as many in each sample and evenly spread. 0 is for 65536 or
 	// 16 K, whichever is more.
@@ -77,6 +84,8 @@ type moments struct {
 	x, xd         []float32 // the columns of a block, [K][blockColumns] or as tokens [blockColumns][K]
 	fill          int       // columns in the block
 	product       []float32
+	t             []float32 // of the block, the target as x, of rows
+	rows          int       // of the target, 0 without one
 
 	gramOf *Gram
 	equal  bool // xd is the same as x
@@ -123,6 +132,15 @@ func newMoments(ctx context.Context, f *Frontier, use ir.WeightUse, o GramOption
 			}
 		}
 	}
+	if o.Want != nil {
+		if _, conv := use.Node.Op.(*op.Conv); !conv && (!in.tokens || in.lengths != nil) {
+			return nil, use.Node.Errorf(ir.ErrUnsupported, "its outputs are not known to lie as its inputs do")
+		}
+		shape, _ := use.Value.Type.Shape()
+		m.rows, _ = use.View.Dims(shape)
+		m.gramOf.TX, m.gramOf.T = make([]float64, m.rows*in.k), make([]float64, m.rows)
+		m.values = append(m.values, o.Want, o.Less)
+	}
 	if in.lengths != nil {
 		m.values = append(m.values, in.lengths)
 	}
@@ -152,6 +170,10 @@ func (m *moments) add(sample int, values []*tensor.Tensor) error {
 			return m.node.Errorf(ir.ErrInvalid, "its input is %v, that of its dense copy %v", x, xd)
 		}
 	}
+	aim, err := m.target(values, n)
+	if err != nil {
+		return err
+	}
 	m.gramOf.Seen += n
 	quota := (sample+1)*m.most/m.samples - sample*m.most/m.samples
 	m.picks = pick(m.picks[:0], n, quota, sample)
@@ -167,12 +189,62 @@ func (m *moments) add(sample int, values []*tensor.Tensor) error {
 			}
 			load(m.xd, m.fill, xd.F32s(), picks[:k])
 		}
+		aim(picks[:k])
 		picks = picks[k:]
 		if m.fill += k; m.fill == blockColumns {
 			m.flush()
 		}
 	}
 	return nil
+}
+
+// target returns what writes the target of some of n columns to the block, from m.fill on.
+func (m *moments) target(values []*tensor.Tensor, n int) (func(picks []int), error) {
+	if m.rows == 0 {
+		return func([]int) {}, nil
+	}
+	both := values[len(values)-2:]
+	y := both[0].Shape()
+	columns := strided(m.rows, func(y []int) int { return product(y[2:]) })
+	if m.in.tokens {
+		columns = tokens(m.rows)
+	}
+	have, load, err := columns(y, nil)
+	if err != nil || have != n || !slices.Equal(y, both[1].Shape()) {
+		return nil, m.node.Errorf(ir.ErrInvalid, "its target is %v less %v, want %d columns of %d", both[0], both[1], n, m.rows)
+	}
+	if m.t == nil {
+		m.t = make([]float32, m.rows*blockColumns)
+	}
+	want, less := both[0].F32s(), both[1].F32s()
+	t := make([]float32, len(want))
+	for i, x := range want {
+		t[i] = x - less[i]
+	}
+	return func(picks []int) { load(m.t, m.fill, t, picks) }, nil
+}
+
+// aimed adds the block to the sums of the target.
+func (m *moments) aimed() {
+	g, k := m.gramOf, m.in.k
+	p := make([]float32, m.rows*k)
+	if m.in.tokens {
+		m.Gemm(true, false, m.rows, k, m.fill, 1, m.t, m.rows, m.x, k, 0, p, k)
+	} else {
+		m.Gemm(false, true, m.rows, k, m.fill, 1, m.t, blockColumns, m.x, blockColumns, 0, p, k)
+	}
+	for i, v := range p {
+		g.TX[i] += float64(v)
+	}
+	for r := range m.rows {
+		for j := range m.fill {
+			at := r*blockColumns + j
+			if m.in.tokens {
+				at = j*m.rows + r
+			}
+			g.T[r] += float64(m.t[at])
+		}
+	}
 }
 
 // pick appends the indices of up to quota of n columns, evenly spread from a place
@@ -209,6 +281,9 @@ func (m *moments) flush() {
 	if g.DD != nil {
 		m.symmetric(g.DD, m.xd)
 		m.sum(g.D, m.xd)
+	}
+	if m.rows > 0 {
+		m.aimed()
 	}
 	g.N += m.fill
 	m.fill = 0
@@ -272,7 +347,7 @@ func (m *moments) gram() (*Gram, error) {
 	if g.N == 0 {
 		return nil, m.node.Errorf(ir.ErrInvalid, "its input has no columns in any sample")
 	}
-	for _, s := range [][]float64{g.XX, g.DX, g.DD} {
+	for _, s := range [][]float64{g.XX, g.DX, g.DD, g.TX} {
 		for _, v := range s {
 			if !(v-v == 0) {
 				return nil, m.node.Errorf(ir.ErrInvalid, "products of its inputs overflow float32")

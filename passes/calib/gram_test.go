@@ -160,6 +160,85 @@ func TestGramIsThatOfTheProduct(t *testing.T) {
 	}
 }
 
+// TestGramOfATarget uses that TX W^T is the sum of T Y^T.
+func TestGramOfATarget(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		in, weight []int
+		channels   int
+	}{
+		{"images", `Conv "op" (%x, %v) {strides = [2, 1], pads = [1, 0, 2, 3]}`, []int{2, 2, 9, 8}, []int{20, 2, 3, 3}, 1},
+		{"one axis", `Conv "op" (%x, %v)`, []int{3, 2, 9}, []int{12, 2, 5}, 1},
+		{"more than a block", `Conv "op" (%x, %v)`, []int{1, 2, 50, 50}, []int{4, 2, 1, 1}, 1},
+		{"tokens", `MatMul "op" (%x, %v)`, []int{2, 3, 4}, []int{4, 6}, 2},
+		{"Gemm", `Gemm "op" (%x, %v) {transB = 1}`, []int{5, 4}, []int{6, 4}, 1},
+		{"weight on the left", `MatMul "op" (%v, %x)`, []int{3, 4, 7}, []int{6, 4}, -1},
+		{"Gemm transA", `Gemm "op" (%x, %v) {transA = 1}`, []int{4, 5}, []int{4, 6}, -1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(7, 8))
+			g, err := ir.Parse(fmt.Sprintf("graph \"g\"(%%x: %v, %%v: %v) {\n%%y: f32[*] = %s\n%%p: f32[*] = Mul \"p\" (%%y, %%y)\n%%q: f32[*] = Relu \"q\" (%%y)\nreturn %%y, %%p, %%q\n}",
+				ir.Shaped(tensor.F32, c.in...), ir.Shaped(tensor.F32, c.weight...), c.text), op.Registry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := g.NewConst("w", normal(rng, c.weight...))
+			g.ReplaceUses(g.Inputs[1], w)
+			g.Inputs = g.Inputs[:1]
+			if err := g.Infer(); err != nil {
+				t.Fatal(err)
+			}
+			use := g.WeightUses()[0]
+			l := &lab{}
+			for range 3 {
+				l.samples = append(l.samples, []*tensor.Tensor{normal(rng, c.in...)})
+			}
+			have, err := calib.GramOf(t.Context(), l.observer().Frontier(g, 0), use, calib.GramOptions{Want: g.Outputs[1], Less: g.Outputs[2]})
+			if c.channels < 0 {
+				if !errors.Is(err, ir.ErrUnsupported) {
+					t.Fatalf("error %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			matrix := use.View.Matrix(w.Const)
+			rows, k := matrix.Dim(0), matrix.Dim(1)
+			ty, ts := make([]float64, rows*rows), make([]float64, rows)
+			for _, out := range evaluate(t, g, g.Outputs, l.samples) {
+				perm := []int{c.channels}
+				for i := range out[0].Rank() {
+					if i != c.channels {
+						perm = append(perm, i)
+					}
+				}
+				y, target, relu := out[0].Permute(perm...).Float64s(), out[1].Permute(perm...).Float64s(), out[2].Permute(perm...).Float64s()
+				n := len(y) / rows
+				for i, v := range relu {
+					target[i] -= v
+					ts[i/n] += target[i]
+				}
+				add(&ty, outer(target, y, n))
+			}
+			m, got := matrix.Float64s(), make([]float64, rows*rows)
+			for i := range rows {
+				for j := range rows {
+					for l := range k {
+						got[i*rows+j] += have.TX[i*k+l] * m[j*k+l]
+					}
+				}
+			}
+			if d := far(ty, got); !(d < 1e-5) {
+				t.Errorf("TX W^T is off by %g", d)
+			}
+			if d := far(ts, have.T); !(d < 1e-5) {
+				t.Errorf("T is off by %g", d)
+			}
+		})
+	}
+}
+
 // patches is the matrix X[K,N] of a 3x3 convolution with stride 2, padding 1 and
 // dilation 2 of an image [1,c,h,w], element by element.
 func patches(x *tensor.Tensor) (m []float64, n int) {

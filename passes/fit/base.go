@@ -74,8 +74,8 @@ func NewBase(ctx context.Context, g *ir.Graph, o Options, choices []Choice) (*Ba
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	if o.Observer == nil || o.Pattern.Removes() {
-		return nil, fmt.Errorf("a database of layers needs samples, and patterns but channel and head: %w", ir.ErrInvalid)
+	if o.Observer == nil || o.Pattern.Removes() || o.Pattern.Kind == prune.Depth {
+		return nil, fmt.Errorf("a database of layers needs samples, and patterns but channel, head and depth: %w", ir.ErrInvalid)
 	}
 	p, err := prune.NewPlan(g, o.GraphOptions)
 	if err != nil {

@@ -113,12 +113,19 @@ type trial struct {
 // before it give.
 func (f *fitter) build(stage string, sparsities []float64, o *calib.Observer) (*trial, *calib.Frontier, error) {
 	t := &trial{twins: calib.NewTwins(f.graph), edits: make([]*edit, len(f.layers)), sparsities: sparsities}
+	for _, b := range f.gone {
+		t.twins.SetInput(b.Sum, b.Input, b.Constant)
+	}
 	front := o.Frontier(t.twins.Graph, f.Budget)
 	front.Keep(t.twins.Graph.Outputs...) // the position may pass some that no node reads
 	for k, l := range f.layers {
 		f.report(stage, k, len(f.layers))
 		use := t.twins.Use(l.WeightUse)
-		gram, err := f.gram(front, use, calib.GramOptions{Twins: t.twins, Cross: f.Aim == Outputs, Dense: !f.Uncorrected})
+		o := calib.GramOptions{Twins: t.twins, Cross: f.Aim == Outputs, Dense: !f.Uncorrected}
+		if s := l.stream; s != nil {
+			o = calib.GramOptions{Want: t.twins.Dense(s.want), Less: t.twins.Pruned(s.skip)}
+		}
+		gram, err := f.gram(front, use, o)
 		if err != nil && !errors.Is(err, ir.ErrUnsupported) {
 			return nil, nil, err
 		}
@@ -224,6 +231,9 @@ func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error)
 	if err != nil {
 		return nil, err
 	}
+	if l.stream != nil {
+		return f.absorb(l, s, g)
+	}
 	from := s
 	var how []string
 	if f.Aim == Outputs {
@@ -316,7 +326,7 @@ func (f *fitter) solveColumns(l *layer, s *obs.Solver) (*edit, error) {
 func (f *fitter) absorbs(l *layer) bool {
 	b, ok := biasOf(l)
 	_, conv := l.Node.Op.(*op.Conv)
-	return f.Pattern.Removes() && !f.Uncorrected && ok && (b != nil || conv)
+	return (f.Pattern.Removes() || f.Pattern.Kind == prune.Depth) && !f.Uncorrected && ok && (b != nil || conv)
 }
 
 // centred returns the moments sum (a-E[a]) (x-E[x])^T of those [K,K], ax, and of the sums of a and x, the inputs of g: a column of

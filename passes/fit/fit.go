@@ -136,6 +136,9 @@ func (o *Options) Check() error {
 	if _, own := o.Pattern.OwnSparsity(); own && o.Allocate != prune.PerLayer && o.Allocate != Auto {
 		return option.Errorf("%v %s: %v %v sets the zeros of each layer itself, want layer or auto", option.Allocate, o.Allocate, option.Pattern, o.Pattern)
 	}
+	if err := o.checkDepth(); err != nil {
+		return err
+	}
 	if o.Observer != nil {
 		if o.Cache != "" && !o.surveys() {
 			return o.noSurvey()
@@ -188,7 +191,7 @@ func (o *Options) noSurvey() error {
 // sightless reports whether nothing that is asked for depends on samples.
 func (o *Options) sightless() bool {
 	r := find(o.Allocate)
-	return o.method().sees == seesNothing && o.Uncorrected && o.Aim == Weights && !o.refines() && o.Reconstruct == nil && r != nil && !r.sees
+	return o.Pattern.Kind != prune.Depth && o.method().sees == seesNothing && o.Uncorrected && o.Aim == Weights && !o.refines() && o.Reconstruct == nil && r != nil && !r.sees
 }
 
 // allocations lists the rules to build and compare.
@@ -251,6 +254,8 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 		err = f.blindly(out)
 	case o.Pattern.Removes():
 		err = f.channels(out)
+	case o.Pattern.Kind == prune.Depth:
+		err = f.depth(out)
 	default:
 		err = f.run(out)
 	}
@@ -279,11 +284,12 @@ type fitter struct {
 	surveyed *ir.Graph        // the graph as it was before its channels were put in order, where a file is kept
 	moved    *prune.Exchanges // what that did, nil where nothing moved
 
-	samples int     // that calibration sees
-	saw     bool    // permute saw the moments of what layers see
-	trying  bool    // allocations, of models that are not refined
-	best    *trial  // of those built so far to compare allocations
-	exact   float64 // layers for which the method takes more multiplications are left to SparseGPT
+	samples int             // that calibration sees
+	saw     bool            // permute saw the moments of what layers see
+	gone    []*prune.Branch // under prune.Depth
+	trying  bool            // allocations, of models that are not refined
+	best    *trial          // of those built so far to compare allocations
+	exact   float64         // layers for which the method takes more multiplications are left to SparseGPT
 }
 
 // layer is a weight to prune, as it is in the dense model.
@@ -295,9 +301,10 @@ type layer struct {
 	weights    []float32 // [rows, cols]
 	target     *float64  // the layer's own sparsity
 
-	stays *prune.Mask // what is left, where that was decided before
-	gone  []bool      // rows that will be removed, nil where none
-	gated string      // how gates decided that, empty where none did
+	stays  *prune.Mask // what is left, where that was decided before
+	gone   []bool      // rows that will be removed, nil where none
+	stream *stream     // what its sum is to give, nil where that does not matter
+	gated  string      // how gates decided that, empty where none did
 
 	// Means over the calibration samples.
 	power     []float64 // x_k^2
@@ -451,6 +458,7 @@ func (f *fitter) adopt(t *trial, out *Result) error {
 			setBias(l.Node, b)
 		}
 	}
+	f.plan.Detach(f.gone)
 	if err := f.graph.Infer(); err != nil {
 		return err
 	}
@@ -478,7 +486,7 @@ func (f *fitter) rebuild(dense *ir.Graph, o recon.Options, out *Result) error {
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
-	o.Fixed = f.plan.Kept()
+	o.Fixed = f.untrained()
 	if f.Pattern.Removes() {
 		o.Gone = f.plan.GoneOf
 	}

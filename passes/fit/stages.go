@@ -129,6 +129,9 @@ func (s *stager) stages() (list []pace.Stage) {
 		}
 		list = append(list, stage)
 	}
+	if s.Pattern.Kind == prune.Depth {
+		return s.depth()
+	}
 	names := s.allocations()
 	channels := s.Pattern.Removes()
 	if channels {
@@ -233,4 +236,18 @@ func (s *stager) effects(each func(name, kind string, rest float64, of func(c co
 	work := s.forward / s.samples * forwardRate * s.cores * layers / 2
 	runs := min(s.samples, max(leastRuns, min(effectRuns, effectWork/max(1, work))))
 	each(name, "effects", 0, func(costs) float64 { return s.forward / s.samples * runs / 2 })
+}
+
+// depth plans the stages of fitter.depth, with as many rounds as the sparsity lets expect.
+func (s *stager) depth() []pace.Stage {
+	run := s.forward / s.samples
+	solve := pace.Stage{Name: "prune"}
+	for _, c := range s.layers {
+		solve.Steps = append(solve.Steps, 2*c.forward+2*c.gram+c.sparse)
+	}
+	branches := float64(len(s.layers)) / 2
+	runs := min(s.samples, effectRuns)
+	return append([]pace.Stage{
+		pace.Even(branchMeans, 1, s.forward), pace.Even(branchLosses, 1, s.Sparsity*branches*branches/2*run*runs), solve,
+	}, s.rebuilt()...)
 }

@@ -735,6 +735,52 @@ func moments(x [][]float64) Moments {
 	return m
 }
 
+// Weights that are solved for solve the normal equations, of the columns that are not zero.
+func TestToward(t *testing.T) {
+	rng := newRand(t, 6)
+	for _, zeros := range []bool{false, true} {
+		const rows, k = 5, 9
+		x, y := inputs(rng, k, 40), inputs(rng, rows, 40)
+		l := Layer{Name: "l", Rows: rows, Cols: k, W: weights(rng, rows*k), H: gramOf(x), Damp: 0.01}
+		if zeros {
+			dropZeros(rng, l.W)
+		}
+		s := solver(t, l)
+		tx := make([]float64, rows*k)
+		for i := range x {
+			for r := range rows {
+				for c := range k {
+					tx[r*k+c] += y[i][r] * x[i][c]
+				}
+			}
+		}
+		got, err := s.Toward(bg, tx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r := range rows {
+			for c := range k {
+				if l.W[r*k+c] == 0 {
+					if got[r*k+c] != 0 {
+						t.Errorf("weight [%d,%d] is %v, want the zero that it was", r, c, got[r*k+c])
+					}
+					continue
+				}
+				rest := tx[r*k+c] - s.extra[c]*(float64(got[r*k+c])-float64(l.W[r*k+c]))
+				for j := range k {
+					rest -= float64(got[r*k+j]) * l.H[j*k+c]
+				}
+				if math.Abs(rest) > 1e-4*l.H[c*k+c] {
+					t.Errorf("the gradient of weight [%d,%d] is %g", r, c, rest)
+				}
+			}
+		}
+		if _, err := s.Toward(bg, tx[1:]); err == nil {
+			t.Error("moments of another shape are no error")
+		}
+	}
+}
+
 func TestCorrect(t *testing.T) {
 	rng := newRand(t, 6)
 	const rows, k = 6, 12

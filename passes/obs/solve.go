@@ -152,21 +152,45 @@ func (s *Solver) Aim(ctx context.Context, dx []float64) ([]float32, error) {
 	if err := s.checkSquare("cross moments", dx); err != nil {
 		return nil, err
 	}
+	diff := make([]float64, len(dx))
+	for i := range diff {
+		diff[i] = dx[i] - s.h[i]
+	}
+	return s.stepped(ctx, diff, nil)
+}
+
+// Toward returns W + (TX - W H)(H + damping)^-1 for TX[M,K] = sum t x^T: the weights whose outputs on the inputs x behind H
+// are closest to t. Where W is zero the result is zero and the others make up for it.
+func (s *Solver) Toward(ctx context.Context, tx []float64) ([]float32, error) {
+	if len(tx) != len(s.W) {
+		return nil, s.errorf("%d cross moments of outputs, want %dx%d", len(tx), s.Rows, s.Cols)
+	}
+	diff := make([]float64, len(s.h))
+	for i, x := range s.h {
+		diff[i] = -x
+	}
+	return s.stepped(ctx, diff, tx)
+}
+
+// stepped returns W + (W diff + plus)(H + damping)^-1, plus[M,K] being zero where it is nil, with zeros where W has
+// them, which the others make up for.
+func (s *Solver) stepped(ctx context.Context, diff, plus []float64) ([]float32, error) {
 	k := s.Cols
 	inv := s.invert()
 	aimed := make([]float32, len(s.W))
 	work := make([]struct{ diff, step mulScratch }, parallel.Workers(s.workers))
-	diff := make([]float64, k*k)
-	for i := range diff {
-		diff[i] = dx[i] - s.h[i]
-	}
 	masked := make([]bool, s.Rows)
 	err := parallel.Each(ctx, s.workers, s.Rows, func(w, r int) {
 		row := s.W[r*k : (r+1)*k]
 		m := &work[w]
 		m.diff.load(k, func(j int) float64 { return float64(row[j]) })
 		g := m.diff.times(diff, k)
-		m.step.load(k, func(j int) float64 { return g[j] })
+		m.step.load(k, func(j int) float64 {
+			if plus != nil {
+				return g[j] - plus[r*k+j] // both are negative
+			}
+			return g[j]
+		})
 		for j, x := range m.step.times(inv, k) {
 			aimed[r*k+j] = float32(float64(row[j]) + x)
 			masked[r] = masked[r] || row[j] == 0

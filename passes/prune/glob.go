@@ -161,6 +161,9 @@ func ParseLayerTarget(s string) (LayerTarget, error) {
 
 // check says what is wrong with a target beside the pattern of all layers.
 func (t *LayerTarget) check(all Pattern) error {
+	if all.Kind == Depth || t.Pattern != nil && t.Pattern.Kind == Depth {
+		return option.Errorf("%v %s: %v depth removes branches as a whole, want %v for what stays", option.Layers, t.Glob, option.Pattern, option.Keep)
+	}
 	if t.Pattern == nil {
 		return nil
 	}

@@ -286,6 +286,9 @@ func (p *Plan) Select(a Allocation, saliency func(i int) []float32) error {
 		}
 		return p.Shrink()
 	}
+	if p.Options.Pattern.Kind == Depth {
+		return option.Errorf("%v depth needs calibration samples, which %v gives", option.Pattern, option.Calibration)
+	}
 	var in []Layer
 	for _, i := range p.Prunable() {
 		l := p.Matrix(i)

@@ -21,6 +21,7 @@ const (
 	Channel                  // whole rows (output channels)
 	Head                     // whole attention heads
 	Dense                    // every weight stays
+	Depth                    // whole residual branches
 )
 
 var kindNames = [...]string{
@@ -32,6 +33,7 @@ var kindNames = [...]string{
 	UniformBlock: "uniform-block",
 	Channel:      "channel",
 	Head:         "head",
+	Depth:        "depth",
 }
 
 func (k Kind) String() string {
@@ -52,11 +54,11 @@ type Pattern struct {
 	R, C int // of Block and UniformBlock
 }
 
-// ParsePattern reads dense, uniform, unstructured, channel, head, N:M, block:RxC or
+// ParsePattern reads dense, uniform, unstructured, channel, head, depth, N:M, block:RxC or
 // uniform-block:RxC, after which +N:M may stand. Numbers are plain decimals from 1 to 1024, N at most M, and C a multiple
 // of that M.
 func ParsePattern(s string) (Pattern, error) {
-	for _, k := range [...]Kind{Uniform, Unstructured, Channel, Head, Dense} {
+	for _, k := range [...]Kind{Uniform, Unstructured, Channel, Head, Depth, Dense} {
 		if s == kindNames[k] {
 			return Pattern{Kind: k}, nil
 		}
@@ -80,7 +82,7 @@ func ParsePattern(s string) (Pattern, error) {
 	if _, _, blocks := parsePair(s, "x"); blocks {
 		return Pattern{}, option.Errorf("%v %q: want uniform-block:%s, as many blocks in each row of them, or block:%s", option.Pattern, s, s, s)
 	}
-	return Pattern{}, option.Errorf("%v %q: want uniform, unstructured, N:M, block:RxC, uniform-block:RxC, either of these with +N:M, channel or head", option.Pattern, s)
+	return Pattern{}, option.Errorf("%v %q: want uniform, unstructured, N:M, block:RxC, uniform-block:RxC, either of these with +N:M, channel, head or depth", option.Pattern, s)
 }
 
 // parseBlocks reads RxC or RxC+N:M of a pattern s.

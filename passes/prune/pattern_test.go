@@ -13,6 +13,7 @@ func TestParsePattern(t *testing.T) {
 		"uniform":            {Kind: Uniform},
 		"unstructured":       {Kind: Unstructured},
 		"channel":            {Kind: Channel},
+		"depth":              {Kind: Depth},
 		"2:4":                {Kind: NM, N: 2, M: 4},
 		"1:1":                {Kind: NM, N: 1, M: 1},
 		"1024:1024":          {Kind: NM, N: 1024, M: 1024},

@@ -102,7 +102,7 @@ type runner struct {
 }
 
 // Run reconstructs g, a pruned copy of dense: a graph of the same nodes, with other
-// constants, and perhaps with biases that dense has not. Constants of g are replaced.
+// constants, perhaps with biases that dense has not and constants where that computes. Constants of g are replaced.
 func Run(ctx context.Context, o *calib.Observer, g, dense *ir.Graph, opt Options) (*Report, error) {
 	r := &runner{Options: opt, o: o, g: g, dense: dense, loops: o.Loops()}
 	r.Window, r.Workers = max(1, r.Window), max(1, r.Workers)
@@ -215,7 +215,7 @@ func (r *runner) copy(i int) {
 		}
 		switch w := r.twins.PrunedNode(d).Input(k); {
 		case w != nil && w.Const == v.Const:
-		case d.Input(k) == nil || len(d.Input(k).Uses()) > 1: // others may read another one now
+		case d.Input(k) == nil || d.Input(k).Const == nil || len(d.Input(k).Uses()) > 1: // others may read another one now
 			r.twins.SetInput(d, k, v.Const)
 		default:
 			r.twins.SetConst(d.Input(k), v.Const)
