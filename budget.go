@@ -18,6 +18,7 @@ import (
 	"spc/passes"
 	"spc/passes/budget"
 	"spc/passes/fit"
+	"spc/passes/prune"
 	"spc/passes/quant"
 )
 

@@ -7,6 +7,7 @@
 package fit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -112,19 +113,7 @@ func (o *Options) Check() error {
 	if o.Permute == "" {
 		o.Permute = permute.None
 	}
-	if _, err := ParseAim(string(o.Aim)); err != nil {
-		return err
-	}
-	if _, err := ParseRefinement(string(o.Refine)); err != nil {
-		return err
-	}
-	if _, err := permute.Parse(string(o.Permute)); err != nil {
-		return err
-	}
-	if _, err := ParseAllocation(string(o.Allocate)); err != nil {
-		return err
-	}
-	if err := o.Reconstruct.Check(); err != nil {
+	if err := o.checkNames(); err != nil {
 		return err
 	}
 	if o.refines() && o.Pattern.Removes() {
@@ -165,6 +154,15 @@ func (o *Options) Check() error {
 		return needs(option.Uncorrected, "")
 	}
 	return nil
+}
+
+// checkNames says which of what is chosen by name there is not.
+func (o *Options) checkNames() error {
+	_, aim := ParseAim(string(o.Aim))
+	_, refinement := ParseRefinement(string(o.Refine))
+	_, order := permute.Parse(string(o.Permute))
+	_, allocation := ParseAllocation(string(o.Allocate))
+	return cmp.Or(aim, refinement, order, allocation, o.Reconstruct.Check())
 }
 
 // noSurvey says what to ask for instead so that surveys is true.
