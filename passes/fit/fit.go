@@ -7,6 +7,7 @@
 package fit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -124,7 +125,7 @@ func (o *Options) Check() error {
 	if _, err := ParseAllocation(string(o.Allocate)); err != nil {
 		return err
 	}
-	if err := o.Reconstruct.Check(); err != nil {
+	if err := cmp.Or(o.Reconstruct.Check(), o.checkDepth()); err != nil {
 		return err
 	}
 	if o.refines() && o.Pattern.Kind == prune.Channel {
@@ -135,9 +136,6 @@ func (o *Options) Check() error {
 	}
 	if _, own := o.Pattern.OwnSparsity(); own && o.Allocate != prune.PerLayer && o.Allocate != Auto {
 		return option.Errorf("%v %s: %v %v sets the zeros of each layer itself, want layer or auto", option.Allocate, o.Allocate, option.Pattern, o.Pattern)
-	}
-	if err := o.checkDepth(); err != nil {
-		return err
 	}
 	if o.Observer != nil {
 		if o.Cache != "" && !o.surveys() {
