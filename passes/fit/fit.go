@@ -116,6 +116,9 @@ func (o *Options) Check() error {
 	if err := o.checkNames(); err != nil {
 		return err
 	}
+	if err := o.checkDepth(); err != nil {
+		return err
+	}
 	if o.refines() && o.Pattern.Removes() {
 		return option.Errorf("%v %s: %v %v has no masks of weights, want another", option.Refine, o.Refine, option.Pattern, o.Pattern)
 	}
@@ -124,9 +127,6 @@ func (o *Options) Check() error {
 	}
 	if _, own := o.Pattern.OwnSparsity(); own && o.Allocate != prune.PerLayer && o.Allocate != Auto {
 		return option.Errorf("%v %s: %v %v sets the zeros of each layer itself, want layer or auto", option.Allocate, o.Allocate, option.Pattern, o.Pattern)
-	}
-	if err := o.checkDepth(); err != nil {
-		return err
 	}
 	if o.Observer != nil {
 		if o.Cache != "" && !o.surveys() {
