@@ -26,7 +26,7 @@ import (
 var (
 	Budgeted = []string{"squeezenet1.1-imagenet", "mobilenetv2-imagenet", "resnet56-cifar10", "vit-cifar10"}
 	Budgets  = []string{
-		"--speedup 1.1", "--speedup 1.3", "--flops 0.5", "--max-drop 1", "--max-drop 2 --speedup 1.1",
+		"--speedup 1.1", "--speedup 1.3", "--flops 0.5", "--max-drop 1", "--max-drop 1 --quantize auto",
 		"--max-drop 1 --quantize int8", "--speedup 1.8 --quantize int8", "--max-drop 3 --flops 0.7",
 	}
 )

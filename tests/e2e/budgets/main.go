@@ -52,8 +52,8 @@ func run(ctx context.Context, match *regexp.Regexp) error {
 			}
 			asked++
 			cache := filepath.Join(dir, model)
-			if strings.Contains(budget, "--quantize") { // whose patterns are others
-				cache += "-quantised"
+			if _, types, ok := strings.Cut(budget, "--quantize "); ok { // whose patterns are others
+				cache += "-" + types
 			}
 			p, err := e2e.Ask(ctx, *program, model, budget, cache)
 			if ctx.Err() != nil {
