@@ -402,7 +402,7 @@ func TestCompileRunInspectVerify(t *testing.T) {
 func TestFormatsAgree(t *testing.T) {
 	workspace(t)
 	for model, shape := range map[string]string{"model": "input=3x3x16x16", "lm": "ids=3x7"} {
-		for _, pattern := range append(slices.DeleteFunc(slices.Clone(patterns), func(p string) bool { return p == "head" }), "1:4", "block:2x2", "uniform-block:2x1") {
+		for _, pattern := range append(slices.DeleteFunc(slices.Clone(patterns), func(p string) bool { return p == "head" || p == "depth" }), "1:4", "block:2x2", "uniform-block:2x1") {
 			args := []string{"compile", model + ".onnx", "--pattern", pattern, "--keep", "none"}
 			if !strings.Contains(pattern, ":4") || strings.Contains(pattern, "block") {
 				args = append(args, "--sparsity", "0.6")
