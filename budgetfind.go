@@ -293,6 +293,7 @@ func (s *sizing) walk(ctx context.Context, front []combination) error {
 func (s *sizing) reach(ctx context.Context, front []combination) (*Model, error) {
 	var found *made
 	var built [][]int
+	var err error
 	defer func() { found.close() }()
 	adjust := make([]float64, len(s.limit)) // by what is measured: a factor of a time, and what is taken off other limits
 	for i, w := range s.what {
@@ -345,6 +346,9 @@ func (s *sizing) reach(ctx context.Context, front []combination) (*Model, error)
 			break
 		}
 	}
+	if found, err = s.orIntegers(ctx, found, built); err != nil {
+		return nil, err
+	}
 	if found != nil && found.draft {
 		if err := s.finish(ctx, &found); err != nil {
 			return nil, err
@@ -357,6 +361,25 @@ func (s *sizing) reach(ctx context.Context, front []combination) (*Model, error)
 		return s.unmet(ctx, front, "what is fast and small enough loses too much")
 	}
 	return s.keep(&found), nil
+}
+
+// orIntegers is what was found or, where that is within what is limited and diverges less, the program with integers wherever they may be.
+func (s *sizing) orIntegers(ctx context.Context, found *made, built [][]int) (*made, error) {
+	c, err := s.allIntegers(ctx)
+	if err != nil || c.pick == nil || found != nil && c.divergence >= found.point.Divergence || slices.ContainsFunc(built, func(p []int) bool { return slices.Equal(p, c.pick) }) {
+		return found, err
+	}
+	m, err := s.make(ctx, c.pick, c.divergence, false)
+	if err != nil {
+		return found, err
+	}
+	s.try(m)
+	if !s.within(&m.point) {
+		m.close()
+		return found, nil
+	}
+	found.close()
+	return m, nil
 }
 
 // drafts reports whether what is tried is not yet what is written.
@@ -514,33 +537,50 @@ func (s *sizing) fastest(ctx context.Context, front []combination) (*Model, erro
 	const gain = 0.97 // of a time that is worth another model
 	var best *made
 	defer func() { best.close() }()
+	integers, err := s.allIntegers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := slices.Clone(front)
+	if integers.pick != nil { // in the order in which programs are safe
+		at := slices.IndexFunc(list, func(c combination) bool { return c.divergence > integers.divergence })
+		if at < 0 {
+			at = len(list)
+		}
+		list = slices.Insert(list, at, integers)
+	}
 	last := math.Inf(1)
-	for i, c := range front {
+	for i, c := range list {
 		t := s.seconds(c.pick)
-		if i > 0 && t > last*gain {
+		if i > 0 && t > last*gain && !slices.Equal(c.pick, integers.pick) {
 			continue
 		}
 		m, err := s.make(ctx, c.pick, c.divergence, false)
 		if err != nil {
 			return nil, err
 		}
-		last = t
+		last = min(last, t)
 		s.try(m)
 		if len(m.point.Unmet) > 0 {
 			m.close()
 			break
 		}
-		if best == nil || m.point.Ms < best.point.Ms {
-			best.close()
-			best = m
-		} else {
-			m.close()
-		}
+		best = faster(best, m)
 	}
 	if best == nil {
 		return s.unmet(ctx, front, "even the first program loses too much, or the samples are too few to tell")
 	}
 	return s.keep(&best), nil
+}
+
+// faster keeps one of two, of which a may be nil, and closes the other.
+func faster(a, b *made) *made {
+	if a != nil && a.point.Ms <= b.point.Ms {
+		b.close()
+		return a
+	}
+	a.close()
+	return b
 }
 
 // keep is the model of what was found, with the report of how.

@@ -256,6 +256,26 @@ func (s *sizing) roundingsAmong(ctx context.Context, pick []int) error {
 	return nil
 }
 
+// allIntegers is the combination of which all that may be is in integers, without zeros, where the budget chooses types; else its pick is nil. Layers
+// that pass integers to each other take less than each of them by itself says, most of all where there is nothing else.
+func (s *sizing) allIntegers(ctx context.Context) (c combination, err error) {
+	if !s.b.Mixed {
+		return c, nil
+	}
+	pick := make([]int, len(s.slots))
+	for k := range s.slots {
+		if s.slots[k].ints {
+			pick[k] = s.firstInts(k)
+		}
+	}
+	if slices.Max(pick) == 0 {
+		return c, nil
+	}
+	c.pick = pick
+	c.divergence, err = s.divergence(ctx, pick)
+	return c, err
+}
+
 // loss is what a form costs by the effects as they are known.
 func (t *slot) loss(f form) float64 {
 	loss := 0.0

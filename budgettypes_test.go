@@ -162,6 +162,31 @@ func TestMixedBudgetsKeepWhatIntegersRuin(t *testing.T) {
 	}
 }
 
+// What layers cost one by one says less than they cost where all compute in integers: that program is built, whatever the sums say.
+func TestMixedBudgetsTryIntegersEverywhere(t *testing.T) {
+	o, b := forBudget(t)
+	o.Bytes = lopsided(t)
+	o.Quantize.Type = tensor.I8
+	all := o
+	all.Quantize.KeepNone = true
+	count := 0
+	for _, l := range compiled(t, all).Explain().Layers {
+		if l.DType == "i8" {
+			count++
+		}
+	}
+	most := 100.0
+	b.Mixed, b.MaxDrop = true, &most
+	m, err := spc.CompileWithin(t.Context(), o, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if tried := m.Explain().Budget.Tried; count == 0 || !slices.ContainsFunc(tried, func(p spc.BudgetPoint) bool { return p.Integers == count }) {
+		t.Errorf("%+v, want one with %d layers in integers", tried, count)
+	}
+}
+
 func TestMixedBudgetsAreOfIntegers(t *testing.T) {
 	o, b := forBudget(t)
 	b.Mixed, b.FLOPs = true, 0.5
