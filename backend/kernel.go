@@ -133,7 +133,7 @@ type PlaneKernel interface {
 	Planes(taps int) (columns PlaneColumns, step int)
 }
 
-// PlaneColumns computes rows r0 to r1, multiples of 16 but for the last, of C = W X for cols columns, at
+// PlaneColumns computes rows r0 to r1, multiples of 16 or the number of all rows, of C = W X for cols columns, at
 // most 64. Step s is some channels of a tap: those of the first tap, then those of the
 // next. What they meet in column j begins at x[at[s]+4*j], four channels side by side
 // and the next four pitch elements on; 64 columns are read.

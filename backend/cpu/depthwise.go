@@ -180,22 +180,30 @@ func byLayer(w []float32, channels, taps int) []float32 {
 	return out
 }
 
-// planeWindow is the window of spans over one or two spatial axes; ok is false for
-// other ranks and where a padded copy of a plane would be large.
+// planeWindow is windowOf, but for planes of which a padded copy would be large.
 func planeWindow(spans []op.Span, in, out []int) (win plane.Window, ok bool) {
+	win, area, ok := windowOf(spans, in, out)
+	return win, ok && area <= mostOfPlane
+}
+
+// mostOfPlane is the most elements along an axis of a padded plane.
+const mostOfPlane = 1 << 24
+
+// windowOf is the window of spans over one or two spatial axes, and the elements of a plane with padding around it; ok is false for
+// other ranks and where an axis is long.
+func windowOf(spans []op.Span, in, out []int) (win plane.Window, area int, ok bool) {
 	if len(spans) == 1 {
 		spans = append([]op.Span{{Kernel: 1, Stride: 1, Dilation: 1}}, spans...)
 		in, out = []int{1, in[0]}, []int{1, out[0]}
 	}
 	if len(spans) != 2 {
-		return win, false
+		return win, 0, false
 	}
-	const most = 1 << 24
-	area := 1
+	area = 1
 	for i, s := range spans {
 		n := (out[i]-1)*s.Stride + s.Extent()
-		if n > most || in[i] > most || s.Begin < 0 || s.Begin > most {
-			return win, false
+		if n > mostOfPlane || in[i] > mostOfPlane || s.Begin < 0 || s.Begin > mostOfPlane {
+			return win, 0, false
 		}
 		area *= n
 	}
@@ -203,5 +211,5 @@ func planeWindow(spans []op.Span, in, out []int) (win plane.Window, ok bool) {
 		H: in[0], W: in[1], OH: out[0], OW: out[1],
 		KH: spans[0].Kernel, KW: spans[1].Kernel, SH: spans[0].Stride, SW: spans[1].Stride,
 		DH: spans[0].Dilation, DW: spans[1].Dilation, Top: spans[0].Begin, Left: spans[1].Begin,
-	}, area <= most
+	}, area, true
 }

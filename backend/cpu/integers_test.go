@@ -35,11 +35,12 @@ func product8(r *rand.Rand) (*ir.Graph, []*tensor.Tensor, error) {
 	}
 	m, batch := pick(1, 5, 6, 7, 48, 49, 64, 65, 70), pick(1, 1, 2)
 	var x, w *tensor.Tensor
+	depthwise := false
 	if kind == "Conv" {
 		c, rank := pick(1, 3, 4, 9, 64, 64, 128), pick(1, 2, 2, 2)
 		conv := o.(*op.Conv)
 		in, kernel := []int{batch, c}, []int{m, c}
-		depthwise := c > 1 && r.IntN(3) == 0
+		depthwise = c > 1 && r.IntN(3) == 0
 		if depthwise {
 			m, conv.Group, kernel = c, c, []int{c, 1}
 		}
@@ -85,7 +86,11 @@ func product8(r *rand.Rand) (*ir.Graph, []*tensor.Tensor, error) {
 			q.WScale[i] = 0.001 + r.Float32()/100
 		}
 	}
-	for range pick(0, 0, 1, m) {
+	zeros := pick(0, 0, 1, m)
+	if depthwise { // for which there is no kernel
+		zeros = 0
+	}
+	for range zeros {
 		q.WZero = append(q.WZero, r.IntN(256)-128)
 	}
 	if r.IntN(2) == 0 {

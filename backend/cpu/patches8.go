@@ -48,10 +48,10 @@ func (g *convGeometry) patches(kernel backend.IntegerKernel, ep *integerEpilogue
 func (c *integerPatches) bound() *bound {
 	const block = tokenRows
 	tokens, rows := (c.tokens+block-1)/block, (c.m+block-1)/block
-	return &bound{inplace: -1, scratch: c.laid + c.sums + c.turned + c.tmp, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+	return &bound{inplace: -1, shared: c.laid, scratch: c.sums + c.turned + c.tmp, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
 		x.warm(c.kernel, true)
 		ep := c.ep.own()
-		laid := asBytes(x.scratch[0][:c.laid])
+		laid := asBytes(x.shared[:c.laid])
 		var src []uint8
 		var y, res ikernel.Elems
 		lay := func(_, t int) {
@@ -62,7 +62,7 @@ func (c *integerPatches) bound() *bound {
 			}
 		}
 		multiply := func(worker, i int) {
-			s := x.scratch[worker][c.laid:]
+			s := x.scratch[worker]
 			sums, turned, tmp := asInts(s[:c.sums]), s[c.sums:][:c.turned], s[c.sums+c.turned:]
 			t, r := i/rows*block, i%rows*block
 			n, count := min(block, c.tokens-t), min(block, c.m-r)

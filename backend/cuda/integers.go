@@ -74,7 +74,7 @@ func bindIntegerConv(b *binder, n *ir.Node) (bool, error) {
 	o := n.Op.(*op.Conv)
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
 	w, err := b.weightOf(n, 1)
-	if err != nil || w == nil || w.sums == nil || !o.Quantised() || n.Inputs[0].IsConst() || len(xs) > 2+op.MaxQuantAxes || prod(xs) == 0 || prod(ys) == 0 {
+	if err != nil || w == nil || w.sums == nil || !o.Quantised() || o.Group != 1 || n.Inputs[0].IsConst() || len(xs) > 2+op.MaxQuantAxes || prod(xs) == 0 || prod(ys) == 0 {
 		return false, err
 	}
 	ws := shapeOf(n.Inputs[1])

@@ -55,6 +55,8 @@ func (g *Graph) compile(inputs []*node, in []*tensor.Tensor) error {
 		Choose:  choose.Options{Format: "auto"},
 		Formats: format.Choices(machine.Default),
 		Model:   predict.Of(machine.Default),
+
+		Depthwise8: true,
 	}
 	if err := passes.Run(context.Background(), c, b.graph, passes.Options{}); err != nil {
 		return err

@@ -112,10 +112,14 @@ func matrixOf(o ir.Op, w *tensor.Tensor) (axis, rows int, ok bool) {
 	return axis, rows, w.Len()/rows <= op.MaxQuantK
 }
 
+// mostStride is the largest stride of a depthwise convolution for which integers are faster than floats.
+const mostStride = 4
+
 // isDepthwise reports whether o is a Conv with a window of w for each channel, over so few axes that devices may have a kernel of integers for it.
 func isDepthwise(o ir.Op, w *tensor.Tensor) bool {
 	c, ok := o.(*op.Conv)
-	return ok && w.Rank() > 2 && w.Rank() <= 2+op.MaxQuantAxes && c.Group == w.Dim(0) && w.Dim(1) == 1 && w.Len() > 0 && w.Len()/w.Dim(0) <= op.MaxQuantK
+	return ok && w.Rank() > 2 && w.Rank() <= 2+op.MaxQuantAxes && c.Group == w.Dim(0) && w.Dim(1) == 1 && w.Len() > 0 && w.Len()/w.Dim(0) <= op.MaxQuantK &&
+		!slices.ContainsFunc(c.Strides, func(s int) bool { return s > mostStride })
 }
 
 // bias is the input that is added for each row.
@@ -220,14 +224,14 @@ func (o *Options) chosen(g *ir.Graph, r *Result) ([]string, error) {
 		} else if product && u.Input == 1 {
 			names = append(names, n.Name)
 		} else {
-			r.Kept = append(r.Kept, Kept{n.Name, u.Value.Name, unfit(g, u)})
+			r.Kept = append(r.Kept, Kept{n.Name, u.Value.Name, unfit(g, u, o.Depthwise)})
 		}
 	}
 	return names, nil
 }
 
 // unfit says why the product of a weight cannot be one of 8-bit integers.
-func unfit(g *ir.Graph, u ir.WeightUse) string {
+func unfit(g *ir.Graph, u ir.WeightUse, depthwise bool) string {
 	_, ok := u.Node.Op.(op.Quantisable)
 	_, isConv := u.Node.Op.(*op.Conv)
 	w := u.Value.Const
@@ -236,12 +240,12 @@ func unfit(g *ir.Graph, u ir.WeightUse) string {
 		return "it lies in a subgraph"
 	case !ok:
 		return u.Node.Op.Kind() + " does not compute in integers"
-	case u.Groups != 1:
-		return fmt.Sprintf("a product of %d groups", u.Groups)
 	case u.Input != 1:
 		return "the weight is on the left"
 	case isConv && w != nil && w.Rank() > 2+op.MaxQuantAxes:
 		return fmt.Sprintf("a convolution over %d axes has no kernel of integers", w.Rank()-2)
+	case u.Groups != 1 && !(depthwise && w != nil && isDepthwise(u.Node.Op, w)):
+		return fmt.Sprintf("a product of %d groups", u.Groups)
 	case w == nil || w.DType() != tensor.F32:
 		return fmt.Sprintf("the weight is %v, want f32", u.Value.Type.DType)
 	case !finite(w):

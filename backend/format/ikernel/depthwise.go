@@ -72,23 +72,13 @@ func (p *Windows) Weights(w []int8) []int8 {
 	return out
 }
 
-// Bytes is how long the plane must be: more is read behind it than matters. Sums is how long the sums must be.
+// Bytes is how long the plane must be: more is read behind it than matters.
 func (p *Windows) Bytes() int {
 	return (p.Lines-1)*p.line + (p.Columns-1)*p.step + int(slices.Max(p.at)) + windowSlack
 }
 
 // Sums is how long the sums must be: more is written behind them than matters.
 func (p *Windows) Sums() int { return p.Lines*p.Columns + sumsSlack }
-
-// Some returns the windows of so many lines.
-func (p *Windows) Some(lines int) *Windows {
-	c := *p
-	c.Lines = lines
-	return &c
-}
-
-// From is where the windows of a line begin.
-func (p *Windows) From(line int) int { return line * p.line }
 
 // Depthwise sums up what windows see of a plane x, by the weights w that p has put into groups: c[i*Columns+j] of window j of line i.
 func (k *Kernels) Depthwise(c []int32, x []uint8, w []int8, p *Windows) {

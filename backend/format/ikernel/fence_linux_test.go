@@ -98,7 +98,7 @@ func TestKernelsStayWithinTheirArguments(t *testing.T) {
 					k.Interleave(u(3*4*(n+3)), 4*(n+3), u(4*3*src), src, 3*src, step, 3, n, 1, 2, 9)
 				}
 				for _, taps := range []int{1, 3, 5} {
-					p := NewWindows(2*n+taps, Axis{2, taps, 1, 1}, Axis{n, taps, 1 + n%2, 1})
+					p := NewWindows(4*n+6*taps, Axis{2, taps, 1, 1}, Axis{n, taps, 1 + r.IntN(4), 1 + r.IntN(6)})
 					p.at = fenced(t, p.at, first)
 					k.Depthwise(fence[int32](t, p.Sums(), first), u(p.Bytes()), fenced(t, i8s(r, Group*len(p.at)), first), p)
 				}

@@ -115,10 +115,10 @@ func (e *Epilogue) Clone() Epilogue {
 }
 
 // InSteps has Finish compute results in u8 with fewer steps, once all else is set and until some of it changes: where v*Inv fits into 32 bits
-// before it is limited, whatever the sum and a residual of u8, and nothing that is added to the sum is so large that rounding it
-// moves the result.
+// before it is limited, whatever the sum and a residual of u8, and what is added to the sum is so small that rounding it moves v*Inv by
+// less than a thousandth.
 func (e *Epilogue) InSteps() {
-	const mostAdded, mostMul = 1 << 16, 0.25
+	const mostAdded, mostMul = 1 << 12, 0.25
 	e.near, e.mul, e.add = 255*e.ResScale*e.Inv <= mostAdded, e.mul[:0], e.add[:0]
 	for i, s := range e.Scale {
 		mul := s * e.Inv

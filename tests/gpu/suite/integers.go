@@ -42,6 +42,7 @@ func integers() string {
   %wg: i8[9,7] = const ` + list(63, -128, 128) + `
   %w9: i8[4,5,9,7] = const ` + list(1260, -128, 128) + `
   %w4: i8[3,4,1,1] = const ` + list(12, -128, 128) + `
+  %wd: i8[8,1,3,3] = const ` + list(72, -128, 128) + `
   %b4: f32[3] = const {400.0, -300.0, 500.0}
   %bm: f32[7] = const {0.5, 0.25, -1.0, 0.0, 3.0, -0.125, 1.0}
   %at: i64[3] = const {4, 0, -1}
@@ -76,7 +77,9 @@ func integers() string {
   %y6: f32[n,8,9,7] = DequantizeLinear "computed" (%dq, %ds, %dz)
   %px: u8[n,4,1,1] = Conv "pixel" (%q, %w9) {spc_w_scale = [0.01], spc_x_scale = 0.02, spc_x_zero = 117, spc_y_scale = 0.5, spc_y_zero = 99}
   %y7: f32[n,3,1,1] = Conv "pixel by pixel" (%px, %w4, %b4) {spc_w_scale = [0.02], spc_x_scale = 0.5, spc_x_zero = 99}
-  return %d, %g, %y1, %y2, %y3, %y4, %y5, %y6, %y7
+  %dw: u8[n,8,9,7] = Conv "depthwise" (%c, %wd) {group = 8, pads = [1, 1, 1, 1], spc_w_scale = [0.01], spc_x_scale = 0.03, spc_y_scale = 0.2, spc_y_zero = 110}
+  %y8: f32[n,8,9,7] = DequantizeLinear "from the CPU" (%dw, %s)
+  return %d, %g, %y1, %y2, %y3, %y4, %y5, %y6, %y7, %y8
 }`
 }
 
