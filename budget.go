@@ -61,10 +61,10 @@ type BudgetPoint struct {
 	// names them beside none.
 	Integers  int      `json:"integers,omitempty"`
 	KeepFloat []string `json:"keep_float,omitempty"`
-	// Small is how many weights are stored in the fewest bytes, where a size is limited, and not for the least time.
-	Small     int     `json:"small,omitempty"`
-	Sparsity  float64 `json:"sparsity"`     // of the prunable weights
-	Predicted float64 `json:"predicted_ms"` // by the times of the layers alone
+	// Small names the weights that are stored in the fewest bytes, where a size is limited, and not for the least time.
+	Small     []string `json:"small,omitempty"`
+	Sparsity  float64  `json:"sparsity"`     // of the prunable weights
+	Predicted float64  `json:"predicted_ms"` // by the times of the layers alone
 	// Divergence is that of the layers' entries in the database put together, before they are pruned one after another.
 	Divergence float64 `json:"divergence"`
 
@@ -490,10 +490,15 @@ func (s *sizing) stages() []Stage {
 	if s.b.Mixed {                                   // in integers, too
 		n = 3*n/2 + 3
 	}
-	return []Stage{
+	list := []Stage{
 		pace.Even("dense", 1, 1), pace.Even("database", 50, 2), pace.Even("times", n, 1), pace.Even("effects", 50, 0.5),
 		pace.Even("effects together", 50, 1), pace.Even("compare", 24, 1), pace.Even("candidates", max(1, s.planned()), 30),
 	}
+	if s.b.Mixed {
+		list = slices.Insert(list, 4, pace.Even("rounding", 50, 1))
+		list = slices.Insert(list, 6, pace.Even("rounding together", 50, 1))
+	}
+	return list
 }
 
 // before returns the graph as pruning finds it, and the options of passes.
@@ -682,9 +687,9 @@ func (s *sizing) point(pick []int, divergence float64) BudgetPoint {
 		p.Layers = append(p.Layers, l.String())
 	}
 	if integers := s.integerWeights(pick); len(integers) > 0 {
-		p.Integers, p.KeepFloat = len(integers), s.types(integers).KeepFloat
+		p.Integers = len(integers)
 	}
-	p.Small = len(s.smallWeights(pick))
+	p.Small = s.smallWeights(pick)
 	return p
 }
 

@@ -61,6 +61,9 @@ func (s *sizing) make(ctx context.Context, pick []int, divergence float64, draft
 		return nil, err
 	}
 	out := &made{model: m, pick: pick, draft: draft, point: s.point(pick, divergence), dense: bare && o.Quantize.Type == 0}
+	if out.point.Integers > 0 {
+		out.point.KeepFloat = s.keptFloat(m)
+	}
 	if err := s.gauge(ctx, out); err != nil {
 		out.close()
 		return nil, err
@@ -588,19 +591,24 @@ func (s *sizing) keep(m **made) *Model {
 	found := (*m).model
 	p := s.report.Tried[(*m).at] // the one that is taken is the last
 	s.report.Tried = append(slices.Delete(s.report.Tried, (*m).at, (*m).at+1), p)
+	*m = nil
+	s.sign(found)
+	return found
+}
+
+// sign has a model tell what was tried, the last of which it is.
+func (s *sizing) sign(found *Model) {
 	r := s.report
 	r.Tried = slices.Clone(r.Tried)
 	for i := range r.Tried[:len(r.Tried)-1] { // which --layer does not need to name
-		r.Tried[i].Layers, r.Tried[i].KeepFloat = nil, nil
+		r.Tried[i].Layers, r.Tried[i].KeepFloat, r.Tried[i].Small = nil, nil, nil
 	}
 	found.report.Budget = &r
-	*m = nil
 	if s.b.Size > 0 { // which a list of what was tried may exceed
 		if n, err := sizeOf(found); err != nil || n > s.b.Size {
 			r.Tried = r.Tried[len(r.Tried)-1:]
 		}
 	}
-	return found
 }
 
 // unmet is the error for a budget that is not met, with the two points that are nearest: of those built, the one that exceeds the budget
@@ -695,8 +703,7 @@ func (s *sizing) alternative(ctx context.Context, front []combination) (*Model, 
 	p.Unmet = s.b.Budget.unmet(&p)
 	s.report.Tried = append(s.report.Tried, p)
 	if len(p.Unmet) == 0 {
-		r := s.report
-		m.report.Budget = &r
+		s.sign(m)
 		return m, nil
 	}
 	return nil, m.Close()

@@ -156,13 +156,24 @@ func (s *sizing) types(integers []string) QuantizeOptions {
 		return QuantizeOptions{}
 	}
 	q.KeepNone = true // what is sensitive the budget knows
-	q.KeepFloat = slices.Clone(q.KeepFloat)
-	for _, w := range slices.Concat(s.rounder.Weights(), s.rounder.Shared()) {
-		if !slices.Contains(integers, w) {
-			q.KeepFloat = append(q.KeepFloat, prune.Literal(w).String())
-		}
+	q.only = map[string]bool{}
+	for _, w := range integers {
+		q.only[w] = true
 	}
 	return q
+}
+
+// keptFloat are globs with which a model of some types has the same ones without the budget.
+func (s *sizing) keptFloat(m *Model) []string {
+	list := slices.Clone(s.o.Quantize.KeepFloat)
+	if q := m.report.Quant; s.b.Mixed && q != nil {
+		for _, k := range q.Kept {
+			if g := prune.Literal(k.Weight).String(); k.Why == quant.LeftOut && !slices.Contains(list, g) {
+				list = append(list, g)
+			}
+		}
+	}
+	return list
 }
 
 // observeTypes sees what products of integers would read, or has the file of the database tell it.
@@ -241,6 +252,7 @@ func (s *sizing) roundingsAmong(ctx context.Context, pick []int) error {
 		return err
 	}
 	for k := range s.slots {
+		s.step("rounding together", k, len(s.slots))
 		t := &s.slots[k]
 		f := t.forms[pick[k]]
 		if t.rounding = t.alone; !f.ints {
@@ -251,7 +263,11 @@ func (s *sizing) roundingsAmong(ctx context.Context, pick []int) error {
 		if err != nil {
 			return err
 		}
-		t.rounding = (t.alone + max(0, all-d)) / 2
+		if added := all - d; added > 0 && !math.IsInf(added, 0) {
+			t.rounding = (t.alone + added) / 2
+		} else if added <= 0 {
+			t.rounding = t.alone / 2
+		}
 	}
 	return nil
 }
@@ -294,7 +310,10 @@ func (s *sizing) choicesOf(use []func(k, i int) float64) [][]budget.Choice {
 	for k := range s.slots {
 		t := &s.slots[k]
 		for i, f := range t.forms {
-			c := budget.Choice{Loss: min(t.loss(f), maxLoss)}
+			c := budget.Choice{Loss: maxLoss}
+			if loss := t.loss(f); loss < maxLoss { // not NaN
+				c.Loss = loss
+			}
 			for _, of := range use {
 				c.Uses = append(c.Uses, of(k, i))
 			}

@@ -256,8 +256,11 @@ func TestSizesCountTheFewestBytes(t *testing.T) {
 			}
 		}
 	}
-	if p := tried[len(tried)-1]; p.Small == 0 || p.Small != stored || p.Sparsity > 0.8 {
-		t.Errorf("%d weights in the fewest bytes, and %d by the report of %+v", stored, p.Small, p)
+	if p := tried[len(tried)-1]; len(p.Small) == 0 || len(p.Small) != stored || p.Sparsity > 0.8 {
+		t.Errorf("%d weights in the fewest bytes, and %d by the report of %+v", stored, len(p.Small), p)
+	}
+	if _, err := small.Tune(t.Context(), spc.TuneOptions{}); err == nil || !strings.Contains(err.Error(), "fewest bytes") {
+		t.Errorf("tuning gives %v, want an error that says what it would undo", err)
 	}
 	in2 := map[string]*tensor.Tensor{"x": inputs(9)}
 	have, err := small.Run(t.Context(), in2)

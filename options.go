@@ -60,11 +60,12 @@ type CompileOptions struct {
 
 	// Progress, where it is set, is called as the stages go on.
 	Progress func(stage string, done, total int)
-	small    map[string]bool // weights that a budget has stored in the fewest bytes
 
 	// Plan, where it is set, is called with the stages that are to come, the first of which begins then, in the place of those
 	// that it was called with before: the more is known of the model, the better the seconds that they are planned to take.
 	Plan func(stages []Stage)
+
+	small map[string]bool // weights that a budget has stored in the fewest bytes
 }
 
 // Stage is a part of a compilation, with the seconds that its steps are planned to take on some machine.
@@ -110,6 +111,8 @@ type QuantizeOptions struct {
 	// KeepFloat holds globs of nodes or weights whose products stay in floating point.
 	KeepFloat []string
 	KeepNone  bool // also sensitive products, which otherwise stay, are quantised
+
+	only map[string]bool // the weights that a budget has in integers, nil for all
 }
 
 // Calibration is samples of what a model sees.
@@ -599,7 +602,7 @@ func (o *QuantizeOptions) pass(t Target, seen *calib.Observer) (*quant.Options, 
 	if err := o.Ranges.Check(); err != nil {
 		return nil, err
 	}
-	q := &quant.Options{Type: o.Type, Observer: seen, Ranges: o.Ranges, All: o.KeepNone, Depthwise: t == CPU}
+	q := &quant.Options{Type: o.Type, Observer: seen, Ranges: o.Ranges, All: o.KeepNone, Only: o.only, Depthwise: t == CPU}
 	q.KeepFloat, err = globs(option.KeepFloat, o.KeepFloat)
 	return q, err
 }

@@ -97,6 +97,11 @@ func (m *Model) Tune(ctx context.Context, o TuneOptions) (tuned *Model, err erro
 	if m.report.Options.Target != string(CPU) || m.options.Device != nil {
 		return nil, option.Errorf("%v %s: what is measured is the CPU, want a model for %s", option.Target, m.report.Options.Target, CPU)
 	}
+	if b := m.report.Budget; b != nil && len(b.Tried) > 0 {
+		if n := len(b.Tried[len(b.Tried)-1].Small); n > 0 {
+			return nil, option.Errorf("%v %d: %d weights are stored in the fewest bytes for that, which to tune would undo", option.Size, b.Size, n)
+		}
+	}
 	if f := m.report.Options.Format; f != choose.Auto {
 		return nil, option.Errorf("%v %s: want %s, which leaves a choice", option.Format, f, choose.Auto)
 	}

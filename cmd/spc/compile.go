@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -120,7 +120,7 @@ func (f *makeFlags) apply(c *cobra.Command) (func(), error) {
 	o.Keep, o.KeepEnds = part(o.Keep, ends)
 	o.Masks = f.masks != ""
 	f.quantise.apply(&f.o.Quantize)
-	if err := errors.Join(f.quantise.needless(fs), f.needless(fs)); err != nil {
+	if err := cmp.Or(f.quantise.needless(fs), f.needless(fs)); err != nil {
 		return nil, err
 	}
 	if f.reconstruct && o.Reconstruct == nil {

@@ -67,3 +67,14 @@ func TestDepthwiseConvolutionsAreQuantisedWhereTheyHaveKernels(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlySomeWeightsAreQuantisedWhereThatIsAsked(t *testing.T) {
+	g := graphtest.Parse(t, chain)
+	r, err := quant.Insert(t.Context(), g, quant.Options{Observer: observer(ramp(32, 1, 2, 4, 4)), All: true, Only: map[string]bool{"w1": true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Products != 1 || len(r.Kept) != 2 || r.Kept[0].Weight != "w2" || r.Kept[0].Why != quant.LeftOut {
+		t.Errorf("%+v, want one product, and two that are left out", r)
+	}
+}

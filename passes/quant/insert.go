@@ -21,6 +21,8 @@ type Options struct {
 	Ranges   Ranges
 	// KeepFloat names nodes or weights whose products stay in floating point.
 	KeepFloat []prune.Glob
+	// Only, where it is set, has the weights whose products may be quantised.
+	Only map[string]bool
 	// Depthwise quantises depthwise convolutions, too: the device has kernels for them.
 	Depthwise bool
 	// All quantises the products that make most of the model's error, too.
@@ -40,6 +42,9 @@ type Result struct {
 	Divergence float64 `json:"divergence,omitempty"`
 	Kept       []Kept  `json:"kept,omitempty"`
 }
+
+// LeftOut is why a product is kept that Only leaves out.
+const LeftOut = "not among the weights that are to be in integers"
 
 // Kept is a product that stayed in floating point.
 type Kept struct {
@@ -221,6 +226,8 @@ func (o *Options) chosen(g *ir.Graph, r *Result) ([]string, error) {
 		product = product && n.Graph() == g
 		if glob, ok := kept[n]; ok {
 			r.Kept = append(r.Kept, Kept{n.Name, u.Value.Name, "kept by " + glob.String()})
+		} else if product && u.Input == 1 && o.Only != nil && !o.Only[u.Value.Name] {
+			r.Kept = append(r.Kept, Kept{n.Name, u.Value.Name, LeftOut})
 		} else if product && u.Input == 1 {
 			names = append(names, n.Name)
 		} else {
