@@ -74,7 +74,7 @@ func NewBase(ctx context.Context, g *ir.Graph, o Options, choices []Choice) (*Ba
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	if o.Observer == nil || o.Pattern.Removes() || o.Pattern.Kind == prune.Depth {
+	if o.Observer == nil || !o.Pattern.Masks() {
 		return nil, fmt.Errorf("a database of layers needs samples, and patterns but channel, head and depth: %w", ir.ErrInvalid)
 	}
 	p, err := prune.NewPlan(g, o.GraphOptions)

@@ -326,7 +326,7 @@ func (f *fitter) solveColumns(l *layer, s *obs.Solver) (*edit, error) {
 func (f *fitter) absorbs(l *layer) bool {
 	b, ok := biasOf(l)
 	_, conv := l.Node.Op.(*op.Conv)
-	return (f.Pattern.Removes() || f.Pattern.Kind == prune.Depth) && !f.Uncorrected && ok && (b != nil || conv)
+	return !f.Pattern.Masks() && !f.Uncorrected && ok && (b != nil || conv)
 }
 
 // centred returns the moments sum (a-E[a]) (x-E[x])^T of those [K,K], ax, and of the sums of a and x, the inputs of g: a column of

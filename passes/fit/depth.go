@@ -27,10 +27,6 @@ func (o *Options) checkDepth() error {
 		return nil
 	case o.Observer == nil:
 		return option.Errorf("%v depth needs calibration samples, which %v gives: what a branch does to the outputs is not in its weights", option.Pattern, option.Calibration)
-	case o.refines():
-		return option.Errorf("%v %s: %v %v has no masks of weights, want another", option.Refine, o.Refine, option.Pattern, o.Pattern)
-	case o.Method == Gates:
-		return option.Errorf("%v %s: %v %v has no masks of weights, want another", option.Method, o.Method, option.Pattern, o.Pattern)
 	case o.Allocate != Auto:
 		return option.Errorf("%v %s: %v %v removes branches by what the outputs lose, want %s", option.Allocate, o.Allocate, option.Pattern, o.Pattern, Auto)
 	case o.Cache != "":

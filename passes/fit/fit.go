@@ -119,10 +119,10 @@ func (o *Options) Check() error {
 	if err := o.checkDepth(); err != nil {
 		return err
 	}
-	if o.refines() && o.Pattern.Removes() {
+	if o.refines() && !o.Pattern.Masks() {
 		return option.Errorf("%v %s: %v %v has no masks of weights, want another", option.Refine, o.Refine, option.Pattern, o.Pattern)
 	}
-	if o.Method == Gates && o.Pattern.Removes() {
+	if o.Method == Gates && !o.Pattern.Masks() {
 		return option.Errorf("%v %s: %v %v has no masks of weights, want another", option.Method, o.Method, option.Pattern, o.Pattern)
 	}
 	if _, own := o.Pattern.OwnSparsity(); own && o.Allocate != prune.PerLayer && o.Allocate != Auto {

@@ -179,6 +179,9 @@ func (p Pattern) Kept(n int) int {
 // Removes reports whether the pattern removes channels from the model, in place of making weights zero.
 func (p Pattern) Removes() bool { return p.Kind == Channel || p.Kind == Head }
 
+// Masks reports whether the pattern makes weights zero, in place of removing parts of the model.
+func (p Pattern) Masks() bool { return !p.Removes() && p.Kind != Depth }
+
 // validate repeats ParsePattern's limits for a Pattern built by hand.
 func (p Pattern) validate() error {
 	q, err := ParsePattern(p.String())
