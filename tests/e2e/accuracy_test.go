@@ -43,14 +43,24 @@ func TestDocumentHoldsTheResults(t *testing.T) {
 	}
 }
 
+// Those of former flags have a star in the table. Each command still names all of what made its cell.
 func TestResultsNameTheCommandsThatMakeThem(t *testing.T) {
 	r, err := ReadPruned("results/pruned.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, x := range r.Cells {
-		if want := command(pruned(x.Model).flags(x.Cell, x.Reconstruct, Tabled)); x.Command != want {
-			t.Errorf("%s %s: %s, want %s", x.Model, x.Cell, x.Command, want)
+		m := pruned(x.Model)
+		if !m.Former(&x) {
+			continue
+		}
+		want := m.flags(x.Cell, x.Reconstruct, Tabled)
+		prune, seen, _ := strings.Cut(want, pruneFlags)
+		if got := x.Command; !strings.HasPrefix(got, command(prune)) || !strings.HasSuffix(got, strings.ReplaceAll(seen, "@", "")) {
+			t.Errorf("%s %s: %s, want what %s was at some time", x.Model, x.Cell, got, command(want))
+		}
+		if s := m.text(&x); !strings.Contains(s, "*") {
+			t.Errorf("%s %s is of former flags (%s) and says %s", x.Model, x.Cell, x.Command, s)
 		}
 	}
 }
@@ -63,6 +73,7 @@ func TestResultsKeepOtherCells(t *testing.T) {
 	}
 	bar := 59.0
 	vit := PrunedResult{Model: "vit-cifar10", Cell: "50", Value: 58.5, Bar: &bar}
+	vit.Command = command(pruned(vit.Model).flags(vit.Cell, false, Tabled))
 	r.Put(vit)
 	r.Put(PrunedResult{Model: "vit-cifar10", Cell: "50", Reconstruct: true, Value: 59.5})
 	vit.Value = 57.5
@@ -73,7 +84,7 @@ func TestResultsKeepOtherCells(t *testing.T) {
 	if r, err = ReadPruned(path); err != nil || len(r.Cells) != 2 || r.Cells[0].Value != 57.5 || r.Cells[1].Value != 59.5 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	for _, want := range []string{"| vit-cifar10 | obs | | 57.5 (bar 59) |", "| | and reconstruct | | 59.5 |"} {
+	for _, want := range []string{"| vit-cifar10 | obs | | 57.5 (bar 59) |", "| | and reconstruct | | 59.5* |"} {
 		if !strings.Contains(r.Markdown(), want) {
 			t.Errorf("no %q in\n%s", want, r.Markdown())
 		}
@@ -84,8 +95,8 @@ func TestCellsOfIntegersAreComparedWithFloatingPoint(t *testing.T) {
 	m := pruned("resnet56-cifar10")
 	for cell, want := range map[string]string{
 		"int8":    "--quantize int8 --calib",
-		"50+int8": "--pattern uniform --sparsity 0.50 --keep ends --prune obs --aim weights --permute none --quantize int8 --calib",
-		"50":      "--pattern uniform --sparsity 0.50 --keep ends --prune obs --aim weights --permute none --calib",
+		"50+int8": "--pattern uniform --sparsity 0.50 --keep ends --prune obs --quantize int8 --calib",
+		"50":      "--pattern uniform --sparsity 0.50 --keep ends --prune obs --calib",
 	} {
 		if got := m.flags(cell, false, Tabled); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s, want %s ...", cell, got, want)

@@ -16,25 +16,18 @@ import (
 	"spc/tests/conformance"
 )
 
-// Family is a kind of models, which one set of flags prunes: no cell of the table has
-// flags of its own. Ends are kept as they were when it was measured, before that depended on their size. The recipes behind --reconstruct were chosen within the even samples,
-// see RATIONALE.md.
-type Family struct {
-	Name        string
-	Prune       string // flags of spc compile
-	Reconstruct string // and those that reconstruct blocks besides
-}
-
-var (
-	convolutional = &Family{"convolutional", "--keep ends --prune obs --aim weights --permute none", "--reconstruct"}
-	transformer   = &Family{"transformer", "--keep ends --prune obs --aim dense --permute none", "--reconstruct"}
+// Flags of spc compile that prune every cell of the table, and those that reconstruct besides: no cell has
+// flags of its own. Ends are kept as they were when the bars were measured, before that depended on their size.
+// The recipes behind --reconstruct were chosen within the even samples, see RATIONALE.md.
+const (
+	pruneFlags       = "--keep ends --prune obs"
+	reconstructFlags = "--reconstruct"
 )
 
 // PrunedModel is a model that is pruned on the even samples and measured on the odd
 // ones.
 type PrunedModel struct {
 	Model   string
-	Family  *Family
 	Data    string // flags that name the samples, for compile as for eval but for --data
 	Eval    string // further flags of eval
 	Samples int    // that calibration sees
@@ -73,31 +66,31 @@ const (
 // PrunedModels lists the models of the table.
 var PrunedModels = []PrunedModel{
 	{
-		Model: "mobilenetv2-imagenet", Family: convolutional, Data: "@" + photos + " --preprocess tf", Eval: "--skip-class 0", Samples: 500, Noise: 2,
+		Model: "mobilenetv2-imagenet", Data: "@" + photos + " --preprocess tf", Eval: "--skip-class 0", Samples: 500, Noise: 2,
 		Floors: map[string]float64{"30": 87.2, "50": 73.4, "60": 47.4, "70": 40.2, "2:4": 48.4, "4:8": 60.0},
 		Aims:   map[string]float64{"50": 80, "60": 70, "70": 55, "2:4": 70, "uniform-block:4x1@50": 60},
 	},
 	{
-		Model: "squeezenet1.1-imagenet", Family: convolutional, Data: "@" + photos + " --preprocess caffe", Samples: 500, Noise: 2,
+		Model: "squeezenet1.1-imagenet", Data: "@" + photos + " --preprocess caffe", Samples: 500, Noise: 2,
 		Floors: map[string]float64{"30": 62.0, "50": 61.8, "60": 60.2, "70": 57.6, "80": 28.8, "2:4": 46.2, "4:8": 53.0},
 		Aims:   map[string]float64{"50": 61, "60": 60, "70": 58, "2:4": 55, "uniform-block:4x1@50": 52},
 	},
 	{
-		Model: "resnet56-cifar10", Family: convolutional, Data: "@" + cifar + " --preprocess imagenet", Eval: "--labels @cifar10-test/test_labels.npy", Samples: 512, Noise: 1,
+		Model: "resnet56-cifar10", Data: "@" + cifar + " --preprocess imagenet", Eval: "--labels @cifar10-test/test_labels.npy", Samples: 512, Noise: 1,
 		Floors: map[string]float64{"50": 82.8, "60": 82.6, "70": 81.9, "80": 80.2, "2:4": 81.6, "4:8": 81.8},
 		Aims:   map[string]float64{"50": 82.5, "60": 82.5, "70": 82, "2:4": 82, "uniform-block:4x1@50": 80},
 	},
 	{
-		Model: "resnet20-cifar10", Family: convolutional, Data: "@" + cifar + " --preprocess imagenet", Eval: "--labels @cifar10-test/test_labels.npy", Samples: 512, Noise: 1,
+		Model: "resnet20-cifar10", Data: "@" + cifar + " --preprocess imagenet", Eval: "--labels @cifar10-test/test_labels.npy", Samples: 512, Noise: 1,
 		Floors: map[string]float64{"30": 81.4, "50": 81.4, "60": 67.3, "70": 79.3, "80": 73.4, "2:4": 78.7, "4:8": 79.3},
 	},
 	{
-		Model: "vit-cifar10", Family: transformer, Data: "@" + cifar + " --preprocess cifar", Eval: "--labels @cifar10-test/test_labels.npy", Samples: 512, Noise: 1,
+		Model: "vit-cifar10", Data: "@" + cifar + " --preprocess cifar", Eval: "--labels @cifar10-test/test_labels.npy", Samples: 512, Noise: 1,
 		Floors: map[string]float64{"30": 60.5, "50": 59.0, "60": 57.4, "70": 55.4, "80": 48.6, "2:4": 56.0, "4:8": 56.7},
 		Aims:   map[string]float64{"50": 59, "60": 58, "70": 56, "2:4": 57, "uniform-block:4x1@50": 56},
 	},
 	{
-		Model: "stories260k", Family: transformer, Data: "@tinystories-sampled/tokens.npy", Samples: 16, Noise: 0.05, Perplexity: true, Choice: &Split{"0:24:2", "24::2"},
+		Model: "stories260k", Data: "@tinystories-sampled/tokens.npy", Samples: 16, Noise: 0.05, Perplexity: true, Choice: &Split{"0:24:2", "24::2"},
 		Floors: map[string]float64{"30": 3.77, "50": 6.99, "60": 12.7, "70": 26.2, "2:4": 16.1, "4:8": 10.9},
 		Aims:   map[string]float64{"50": 5.5, "60": 8, "70": 14, "2:4": 9, "uniform-block:4x1@50": 10},
 	},
@@ -161,9 +154,9 @@ func (m *PrunedModel) flags(cell string, reconstruct bool, s Split) string {
 	case cell == "":
 		return seen
 	}
-	f := m.Family.Prune
+	f := pruneFlags
 	if reconstruct {
-		f += " " + m.Family.Reconstruct
+		f += " " + reconstructFlags
 	}
 	pattern, sparsity, blocks := strings.Cut(cell, "@")
 	percent, err := strconv.Atoi(cell)
@@ -229,6 +222,11 @@ func (m *PrunedModel) Measure(ctx context.Context, spc, cell string, reconstruct
 		r.Error = err.Error()
 	}
 	return r
+}
+
+// Former says that a result is of flags that the table no longer has: of defaults that were others.
+func (m *PrunedModel) Former(r *PrunedResult) bool {
+	return r.Command != command(m.flags(r.Cell, r.Reconstruct, Tabled))
 }
 
 // call runs spc and reads the JSON that it prints.

@@ -131,8 +131,23 @@ func (r *PrunedResults) Commands() []string {
 // Mark names the table of docs/results/accuracy.md.
 const Mark = "accuracy"
 
+// text is what the table says of a result.
+func (m *PrunedModel) text(r *PrunedResult) string {
+	if r.Error != "" {
+		return "failed"
+	}
+	s := fmt.Sprintf("%.4g", r.Value)
+	if m.Former(r) {
+		s += "*"
+	}
+	if m.Verdict(r) == Missed {
+		s += fmt.Sprintf(" (bar %.4g)", *r.Bar)
+	}
+	return s
+}
+
 // Markdown returns the table of docs/results/accuracy.md: a row for each model without reconstruction, and
-// one with. Behind a value stands the bar that it misses by more than the noise.
+// one with. Behind a value stands the bar that it misses by more than the noise, and a star where it is of former flags.
 func (r *PrunedResults) Markdown() string {
 	var b strings.Builder
 	var where []string
@@ -157,7 +172,7 @@ func (r *PrunedResults) Markdown() string {
 	for i := range PrunedModels {
 		m := &PrunedModels[i]
 		for _, reconstruct := range []bool{false, true} {
-			row, any := "| "+m.Model, false
+			row, found := "| "+m.Model, false
 			if i := r.find(m.Model, Whole, false); i >= 0 && r.Cells[i].Error == "" {
 				row += fmt.Sprintf(" (%.4g)", r.Cells[i].Value)
 			}
@@ -171,18 +186,10 @@ func (r *PrunedResults) Markdown() string {
 					row += " |"
 					continue
 				}
-				any = true
-				x := &r.Cells[at]
-				switch v := m.Verdict(x); {
-				case x.Error != "":
-					row += " failed |"
-				case v == Missed:
-					row += fmt.Sprintf(" %.4g (bar %.4g) |", x.Value, *x.Bar)
-				default:
-					row += fmt.Sprintf(" %.4g |", x.Value)
-				}
+				found = true
+				row += " " + m.text(&r.Cells[at]) + " |"
 			}
-			if any {
+			if found {
 				b.WriteString(row + "\n")
 			}
 		}
