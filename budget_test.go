@@ -161,7 +161,16 @@ func TestBudgetsCanBeCompiledAgainByTheirLayers(t *testing.T) {
 	}
 }
 
+// thorough skips a test that runs nothing at once which others do not run: -short is for the race detector, under which it would take minutes.
+func thorough(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("what it runs at once is what other tests do")
+	}
+}
+
 func TestBudgetsThatCannotBeMetSayWhatIsNearest(t *testing.T) {
+	thorough(t)
 	drop := 0.5
 	for name, budget := range map[string]spc.Budget{
 		"speedup": {Speedup: 1e5}, "flops": {FLOPs: 0.001}, "size": {Size: 100}, "drop and speedup": {Speedup: 1e5, MaxDrop: &drop},
@@ -222,6 +231,7 @@ func TestBudgetsOfIntegersHaveBlocksAlongRows(t *testing.T) {
 
 // What is lost decides: a model is taken while the samples tell that it loses little enough, and they are enough to tell.
 func TestDropsAreBounded(t *testing.T) {
+	thorough(t)
 	for _, c := range []struct {
 		samples int
 		wrong   float64 // of the samples for each percent of zeros
@@ -364,6 +374,7 @@ func uneven() func(context.Context, *spc.Model) ([]float64, error) {
 
 // What is known of the layers is kept for other budgets, and changes nothing.
 func TestBudgetsKeepTheirDatabase(t *testing.T) {
+	thorough(t)
 	path := filepath.Join(t.TempDir(), "layers")
 	compile := func(cache string, budget spc.Budget) (last spc.BudgetPoint, seen []string) {
 		t.Helper()

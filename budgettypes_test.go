@@ -164,6 +164,7 @@ func TestMixedBudgetsKeepWhatIntegersRuin(t *testing.T) {
 
 // What layers cost one by one says less than they cost where all compute in integers: that program is built, whatever the sums say.
 func TestMixedBudgetsTryIntegersEverywhere(t *testing.T) {
+	thorough(t)
 	o, b := forBudget(t)
 	o.Bytes = lopsided(t)
 	o.Quantize.Type = tensor.I8
@@ -197,6 +198,7 @@ func TestMixedBudgetsAreOfIntegers(t *testing.T) {
 
 // Where a size is limited a weight may be stored in the fewest bytes though that is slower: a convolution of 3x3 is the fastest dense with half its zeros.
 func TestSizesCountTheFewestBytes(t *testing.T) {
+	thorough(t)
 	b := archs.New("images", 17)
 	x := b.Input("x", archs.Float32, "batch", 4, 16, 16)
 	in := 4

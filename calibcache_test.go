@@ -14,6 +14,7 @@ import (
 )
 
 func TestCalibCacheChangesNoModel(t *testing.T) {
+	thorough(t)
 	path := filepath.Join(t.TempDir(), "resnet.calib")
 	compile := func(cache string) []byte {
 		t.Helper()
