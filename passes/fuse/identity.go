@@ -14,14 +14,14 @@ import (
 // joins transposes, reshapes and slices that follow each other, cancels transposes around
 // what treats elements or channels one by one and reshapes around a binary operator, makes a transpose part of
 // the product that reads it where it can, makes shapes constant that name only
-// what stays, has elementwise operators read what an Expand repeats for them, raises f32 to constant powers of its own type, and turns the broadcasting of old opsets into numpy's.
+// what stays, has elementwise operators read what an Expand repeats for them, raises f32 to constant powers of its own type, makes an Add of a Sum of two, and turns the broadcasting of old opsets into numpy's.
 func Identities(g *ir.Graph) (int, error) {
 	return rewrite(g, func(n *ir.Node) (bool, error) {
 		if v := same(n); v != nil {
 			forward(n, v)
 			return true, nil
 		}
-		for _, f := range []func(*ir.Node) (bool, error){realign, joinTransposes, passTranspose, reshapeOnly, joinReshapes, unwrapReshapes, skipExpand, settleShape, transposeFlags, permuteRows, joinSlices, floatExponent} {
+		for _, f := range []func(*ir.Node) (bool, error){realign, joinTransposes, passTranspose, reshapeOnly, joinReshapes, unwrapReshapes, skipExpand, settleShape, transposeFlags, permuteRows, joinSlices, floatExponent, sumOfTwo} {
 			done, err := f(n)
 			if err != nil {
 				return false, err
@@ -59,6 +59,19 @@ func floatExponent(n *ir.Node) (bool, error) {
 		return false, nil
 	}
 	n.SetInput(1, n.Graph().NewConst(e.Name+".float", floats))
+	return true, nil
+}
+
+// sumOfTwo makes an Add of a Sum of two, which products take up as a residual.
+func sumOfTwo(n *ir.Node) (bool, error) {
+	if n.Op.Kind() != "Sum" || len(n.Inputs) != 2 {
+		return false, nil
+	}
+	o, err := newOp("Add", nil)
+	if err != nil {
+		return false, err
+	}
+	n.Op = o
 	return true, nil
 }
 

@@ -34,6 +34,17 @@ graph "g"(%x: f32[batch,3]) {
   %r: f32[batch,3] = Relu "relu" (%x)
   return %x as "i", %r, %r as "j"
 }`},
+		"a sum of two is an Add, of three not": {`
+graph "g"(%x: f32[2,3], %y: f32[3]) {
+  %a: f32[2,3] = Sum "a" (%x, %y)
+  %b: f32[2,3] = Sum "b" (%x, %y, %a)
+  return %a, %b
+}`, `
+graph "g"(%x: f32[2,3], %y: f32[3]) {
+  %a: f32[2,3] = Add "a" (%x, %y)
+  %b: f32[2,3] = Sum "b" (%x, %y, %a)
+  return %a, %b
+}`},
 		"whole exponents": {`
 graph "g"(%x: f32[3], %d: f64[3]) {
   %e: i64[3] = const {2, -3, 16777216}
