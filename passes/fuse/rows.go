@@ -32,6 +32,9 @@ func wholeRows(n *ir.Node) (bool, error) {
 	}
 	x, wide, narrow, size := n.Inputs[0].Type, n.Inputs[1].Type, e.Inputs[0].Type, e.Inputs[1].Type
 	rank := len(x.Dims)
+	if slices.Contains(x.Dims, ir.Size(0)) { // no element reads an index, which may be none of a row
+		return false, nil
+	}
 	if !x.Ranked || axis+1 >= rank || len(wide.Dims) != rank || len(narrow.Dims) != rank || len(size.Dims) != 1 || size.Dims[0] != ir.Size(rank) ||
 		slices.ContainsFunc(narrow.Dims[axis+1:], func(d ir.Dim) bool { return d != ir.Size(1) }) ||
 		!slices.Equal(x.Dims[:axis], wide.Dims[:axis]) || !slices.Equal(x.Dims[axis+1:], wide.Dims[axis+1:]) {

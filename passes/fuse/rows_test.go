@@ -46,6 +46,11 @@ func TestWholeRows(t *testing.T) {
   %w: i64[2,2] = Expand "w" (%at, %size)
   %z: f32[2,2] = GatherElements "z" (%x, %w) {axis = 0}
   return %z }`, ""},
+		"not rows of nothing, of which no index is read": {`graph "g"(%x: f32[1,0], %at: i64[1,1]) {
+  %size: i64[2] = const {1, 0}
+  %w: i64[1,0] = Expand "w" (%at, %size)
+  %z: f32[1,0] = GatherElements "z" (%x, %w) {axis = 0}
+  return %z }`, ""},
 		"not along the last axis": {`graph "g"(%x: f32[2,3]) {
   %at: i64[1,3] = const {2, 1, 0}
   %size: i64[2] = const {2, 3}
