@@ -276,6 +276,7 @@ type sizing struct {
 	other  bool // it looks for an alternative of another
 	builds int
 	build  float64 // the seconds that one is planned to take
+	train  float64 // and those of its reconstruction
 }
 
 func (s *sizing) close() {
@@ -454,7 +455,10 @@ func (s *sizing) run(ctx context.Context) (*Model, error) {
 		for i, p := range told {
 			points[i] = s.point(p.pick, p.divergence)
 		}
-		s.b.Tell(points, s.build*float64(s.planned()))
+		s.b.Tell(points, pace.Whole(s.building()))
+	}
+	if s.o.Plan != nil {
+		s.o.Plan(s.building())
 	}
 	if s.b.Front > 0 {
 		if err := s.walk(ctx, front); err != nil {
@@ -482,6 +486,17 @@ func (s *sizing) planned() int {
 		n += s.fineness()
 	}
 	return n
+}
+
+// building plans what comes after the front: as many models as may be built.
+func (s *sizing) building() []Stage {
+	each, last := s.build+s.train, 0.0
+	if s.drafts() && s.b.limited() && s.b.Front == 0 {
+		each, last = s.build, s.train
+	}
+	stage := pace.Even("candidates", s.planned(), each)
+	stage.Rest = last
+	return []Stage{stage}
 }
 
 // stages plans the work roughly; what it takes corrects that.
@@ -534,12 +549,11 @@ func (s *sizing) database(ctx context.Context, list []fit.Choice) error {
 	}
 	s.done = done
 	o := pc.Prune
-	for _, st := range o.Stages(g) {
-		for _, x := range st.Steps {
-			s.build += x
-		}
-		s.build += st.Rest
-	}
+	s.train = pace.Whole(o.Stages(g))
+	bare := o
+	bare.Reconstruct = nil
+	s.build = pace.Whole(bare.Stages(g))
+	s.train -= s.build
 	o.Cache = s.cache
 	if s.base, err = fit.NewBase(ctx, g, o, list); err != nil {
 		return err

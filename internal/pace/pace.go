@@ -45,6 +45,14 @@ func (s *Stage) planned(steps float64) (seconds float64) {
 
 func (s *Stage) whole() float64 { return s.planned(float64(len(s.Steps))) + s.Rest }
 
+// Whole is how long stages are planned to take, in seconds.
+func Whole(stages []Stage) (seconds float64) {
+	for i := range stages {
+		seconds += stages[i].whole()
+	}
+	return seconds
+}
+
 // State is how far the work is.
 type State struct {
 	Stage       string
