@@ -296,7 +296,6 @@ func (s *sizing) walk(ctx context.Context, front []combination) error {
 func (s *sizing) reach(ctx context.Context, front []combination) (*Model, error) {
 	var found *made
 	var built [][]int
-	var err error
 	defer func() { found.close() }()
 	adjust := make([]float64, len(s.limit)) // by what is measured: a factor of a time, and what is taken off other limits
 	for i, w := range s.what {
@@ -304,58 +303,26 @@ func (s *sizing) reach(ctx context.Context, front []combination) (*Model, error)
 			adjust[i] = timeMargin
 		}
 	}
-	for try := range mostTries {
-		limits := make([]float64, len(s.limit))
-		for i, l := range s.limit {
-			if limits[i] = l - adjust[i]; s.what[i] == "time" {
-				limits[i] = (l+s.rest(i))*adjust[i] - s.rest(i)
-			}
-		}
-		pick, ok, err := s.solve(ctx, limits)
+	for tries := mostTries; ; {
+		err := s.search(ctx, adjust, &tries, &built, &found)
 		if err != nil {
 			return nil, err
 		}
-		if !ok { // perhaps the least there is does, as it is measured
-			pick = s.least()
-		}
-		pick, divergence, err := s.evolve(ctx, limits, pick, try == 0)
-		if err != nil {
+		if found, err = s.orIntegers(ctx, found, built); err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(built, func(p []int) bool { return slices.Equal(p, pick) }) {
-			if !ok || found != nil {
-				break
-			}
-			s.tighten(adjust, pick) // until another comes
-			continue
-		}
-		built = append(built, pick)
-		m, err := s.make(ctx, pick, divergence, s.drafts())
-		if err != nil {
-			return nil, err
-		}
-		s.try(m)
-		met := s.within(&m.point)
-		if met && (found == nil || m.point.Divergence < found.point.Divergence) {
-			found.close()
-			found = m
-		} else {
-			m.close()
-			if found != nil { // what was loosened too much
-				break
-			}
-		}
-		if again := s.adjust(adjust, m, met); !again {
+		if found == nil || !found.draft {
 			break
 		}
-	}
-	if found, err = s.orIntegers(ctx, found, built); err != nil {
-		return nil, err
-	}
-	if found != nil && found.draft {
 		if err := s.finish(ctx, &found); err != nil {
 			return nil, err
 		}
+		if s.within(&found.point) || tries == 0 {
+			break
+		}
+		s.adjust(adjust, found, false) // what is measured again may be found slower than its draft
+		found.close()
+		found = nil
 	}
 	switch {
 	case found == nil || !s.within(&found.point):
@@ -364,6 +331,55 @@ func (s *sizing) reach(ctx context.Context, front []combination) (*Model, error)
 		return s.unmet(ctx, front, "what is fast and small enough loses too much")
 	}
 	return s.keep(&found), nil
+}
+
+// search builds combinations, at most as many as there are tries left, until one is within the limits and hardly any better than that.
+func (s *sizing) search(ctx context.Context, adjust []float64, tries *int, built *[][]int, found **made) error {
+	for *tries > 0 {
+		*tries--
+		limits := make([]float64, len(s.limit))
+		for i, l := range s.limit {
+			if limits[i] = l - adjust[i]; s.what[i] == "time" {
+				limits[i] = (l+s.rest(i))*adjust[i] - s.rest(i)
+			}
+		}
+		pick, ok, err := s.solve(ctx, limits)
+		if err != nil {
+			return err
+		}
+		if !ok { // perhaps the least there is does, as it is measured
+			pick = s.least()
+		}
+		pick, divergence, err := s.evolve(ctx, limits, pick, len(*built) == 0)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(*built, func(p []int) bool { return slices.Equal(p, pick) }) {
+			if !ok || *found != nil {
+				return nil
+			}
+			s.tighten(adjust, pick) // until another comes
+			continue
+		}
+		*built = append(*built, pick)
+		m, err := s.make(ctx, pick, divergence, s.drafts())
+		if err != nil {
+			return err
+		}
+		s.try(m)
+		met := s.within(&m.point)
+		before := *found
+		if met && (before == nil || m.point.Divergence < before.point.Divergence) {
+			before.close()
+			*found = m
+		} else if m.close(); before != nil { // what was loosened too much
+			return nil
+		}
+		if again := s.adjust(adjust, m, met); !again {
+			return nil
+		}
+	}
+	return nil
 }
 
 // orIntegers is what was found or, where that is within what is limited and diverges less, the program with integers wherever they may be.
