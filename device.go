@@ -1,6 +1,7 @@
 package spc
 
 import (
+	"cmp"
 	"errors"
 	"strconv"
 	"strings"
@@ -51,6 +52,26 @@ func ParseLibraries(s string) (Libraries, error) { return libraries.parse(s) }
 
 // Device runs models.
 type Device = backend.Device
+
+// SharedCPU is the CPU, for models that share its threads: however many run at the same time, there are no more threads than these and the
+// goroutines that call Run. RunOptions.Threads, where it is set, bounds what a Run of one model has of them.
+type SharedCPU struct {
+	cpu.Device
+}
+
+// NewSharedCPU starts so many threads, at most MaxThreads, 0 for one a physical core.
+func NewSharedCPU(threads int) (*SharedCPU, error) {
+	if err := checkThreads(option.Threads, threads); err != nil {
+		return nil, err
+	}
+	return &SharedCPU{cpu.Device{Pool: cpu.NewPool(cmp.Or(threads, cpu.Cores()))}}, nil
+}
+
+// Close stops the threads. Runs go on without them.
+func (d *SharedCPU) Close() error {
+	d.Pool.Close()
+	return nil
+}
 
 // OpenDevice returns a device by its name: cpu, also where it is empty; cuda or cuda:N, a GPU by its ordinal; or auto,
 // the first GPU where there is one, else the CPU, which computes in f32. Without a GPU that the

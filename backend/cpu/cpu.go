@@ -23,19 +23,19 @@ import (
 )
 
 // Device is the CPU.
-type Device struct{}
+type Device struct {
+	// Pool, where it is set, runs the loops of all programs, which leave it open; else each program has one of its own.
+	Pool *Pool
+}
 
 // Name is cpu.
 func (Device) Name() string { return "cpu" }
 
-// Load prepares a program and starts its worker pool.
-func (Device) Load(g *ir.Graph, o backend.Options) (backend.Program, error) {
-	if o.Threads == 0 {
-		o.Threads = Cores()
-	}
+// Load prepares a program and, unless the device has one, starts its worker pool.
+func (d Device) Load(g *ir.Graph, o backend.Options) (backend.Program, error) {
 	prog := &program{
 		graph:    g,
-		pool:     NewPool(o.Threads),
+		pool:     d.pool(o.Threads),
 		weights:  map[weightKey]func() (any, error){},
 		sources:  map[backend.Kernel][]byte{},
 		unneeded: o.Unneeded,
@@ -52,6 +52,13 @@ func (Device) Load(g *ir.Graph, o backend.Options) (backend.Program, error) {
 		}
 	}
 	return prog, nil
+}
+
+func (d Device) pool(threads int) *Pool {
+	if d.Pool != nil {
+		return d.Pool.Part(threads)
+	}
+	return NewPool(cmp.Or(threads, Cores()))
 }
 
 // Cores is the number of threads that a Run uses unless it is told otherwise.

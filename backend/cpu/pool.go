@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,13 +18,19 @@ import (
 // loops for spinTime, then park.
 type Pool struct {
 	threads int
-	_       [64]byte
-	posts   atomic.Uint32 // changes with each loop that opens
-	closed  atomic.Bool
-	_       [64]byte
-	open    [openLoops]atomic.Pointer[job]
-	_       [64]byte
-	parked  atomic.Int32 // len(asleep)
+	part    bool // of another's workers
+	*crew
+}
+
+// crew is the workers of a pool.
+type crew struct {
+	_      [64]byte
+	posts  atomic.Uint32 // changes with each loop that opens
+	closed atomic.Bool
+	_      [64]byte
+	open   [openLoops]atomic.Pointer[job]
+	_      [64]byte
+	parked atomic.Int32 // len(asleep)
 
 	mu     sync.Mutex
 	asleep []*worker
@@ -52,11 +59,19 @@ type worker struct {
 
 // NewPool starts a pool on which a loop runs on up to threads goroutines.
 func NewPool(threads int) *Pool {
-	p := &Pool{threads: threads, asleep: make([]*worker, 0, threads)}
+	p := &Pool{threads: threads, crew: &crew{asleep: make([]*worker, 0, threads)}}
 	for i := 1; i < threads; i++ {
 		go p.work(&worker{index: i, turn: i, wake: make(chan struct{}, 1)})
 	}
 	return p
+}
+
+// Part returns a pool of the same workers on which a loop runs on up to threads goroutines, 0 or more than p's for as many as on p. Its Close does nothing.
+func (p *Pool) Part(threads int) *Pool {
+	if threads <= 0 || threads > p.threads {
+		threads = p.threads
+	}
+	return &Pool{threads: threads, part: true, crew: p.crew}
 }
 
 // Threads is the most goroutines that a loop runs on.
@@ -65,27 +80,32 @@ func (p *Pool) Threads() int { return p.threads }
 // Close stops the workers once they are idle. Loops that start afterwards run on
 // the goroutines that start them.
 func (p *Pool) Close() {
+	if p.part {
+		return
+	}
 	p.closed.Store(true)
 	p.posts.Add(1)
-	p.wake(math.MaxInt)
+	p.wake(math.MaxInt, math.MaxInt)
 }
 
-// wake unparks up to n workers.
-func (p *Pool) wake(n int) {
+// wake unparks up to n workers whose index is below a number.
+func (p *crew) wake(n, below int) {
 	if p.parked.Load() == 0 {
 		return
 	}
 	p.mu.Lock()
-	for ; n > 0 && len(p.asleep) > 0; n-- {
-		last := len(p.asleep) - 1
-		p.asleep[last].wake <- struct{}{}
-		p.asleep = p.asleep[:last]
-		p.parked.Add(-1)
+	for i := len(p.asleep) - 1; i >= 0 && n > 0; i-- {
+		if w := p.asleep[i]; w.index < below {
+			w.wake <- struct{}{}
+			p.asleep = slices.Delete(p.asleep, i, i+1)
+			p.parked.Add(-1)
+			n--
+		}
 	}
 	p.mu.Unlock()
 }
 
-func (p *Pool) work(w *worker) {
+func (p *crew) work(w *worker) {
 	mapped.Faults()
 	for {
 		seen := p.posts.Load()
@@ -102,16 +122,16 @@ func (p *Pool) work(w *worker) {
 }
 
 // help joins one open loop that has work left.
-func (p *Pool) help(w *worker) bool {
+func (p *crew) help(w *worker) bool {
 	for k := range p.open {
 		at := (w.turn + k) % openLoops
 		j := p.open[at].Load()
-		if j == nil || j.drained.Load() || !j.enter() {
+		if j == nil || j.drained.Load() || !j.enter(w.index) {
 			continue
 		}
 		w.turn = at + 1
 		if !j.drained.Load() {
-			p.wake(1) // one wakes the next while there is work
+			p.wake(1, len(j.ranges)) // one wakes the next while there is work
 		}
 		j.help(w.index)
 		return true
@@ -120,7 +140,7 @@ func (p *Pool) help(w *worker) bool {
 }
 
 // park sleeps until a loop opens after the one that was seen last.
-func (p *Pool) park(w *worker, seen uint32) {
+func (p *crew) park(w *worker, seen uint32) {
 	p.mu.Lock()
 	p.asleep = append(p.asleep, w)
 	p.parked.Add(1)
@@ -238,7 +258,7 @@ func (t *Team) loop(base, n int, f func(worker, i int)) {
 	defer t.finish() // also where f panics
 	if t.list() {
 		t.pool.posts.Add(1)
-		t.pool.wake(1)
+		t.pool.wake(1, len(j.ranges))
 	}
 	j.run(0)
 }
@@ -284,17 +304,22 @@ type job struct {
 
 const gateClosed = 1 << 30
 
-// enter makes the job stay as it is until leave, unless it is closed.
-func (j *job) enter() bool {
+// enter makes the job stay as it is until leave, unless it is closed or not for worker w.
+func (j *job) enter(w int) bool {
 	for {
 		g := j.gate.Load()
 		if g&gateClosed != 0 {
 			return false
 		}
 		if j.gate.CompareAndSwap(g, g+1) {
-			return true
+			break
 		}
 	}
+	if w < len(j.ranges) {
+		return true
+	}
+	j.leave()
+	return false
 }
 
 // help is run for a worker that has entered, which then leaves.

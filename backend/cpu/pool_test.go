@@ -216,3 +216,38 @@ func BenchmarkLoop(b *testing.B) {
 		})
 	}
 }
+
+// A part's loops run on its first workers alone, whichever sleep, and leave those of others theirs.
+func TestPartsOfAPool(t *testing.T) {
+	whole := NewPool(5)
+	defer whole.Close()
+	for _, c := range []struct{ asked, threads int }{{0, 5}, {1, 1}, {2, 2}, {9, 5}} {
+		p := whole.Part(c.asked)
+		if p.Threads() != c.threads {
+			t.Fatalf("a part of %d has %d threads, want %d", c.asked, p.Threads(), c.threads)
+		}
+		var most atomic.Int32
+		for range 50 {
+			calls := make([]atomic.Int32, 64)
+			p.NewTeam().For(len(calls), func(worker, i int) {
+				for m := most.Load(); int32(worker) > m && !most.CompareAndSwap(m, int32(worker)); m = most.Load() {
+				}
+				calls[i].Add(1)
+				time.Sleep(10 * time.Microsecond)
+			})
+			for i := range calls {
+				if n := calls[i].Load(); n != 1 {
+					t.Fatalf("call %d happened %d times", i, n)
+				}
+			}
+			time.Sleep(time.Millisecond) // workers sleep again
+		}
+		if n := int(most.Load()); n >= c.threads || c.threads > 1 && n == 0 {
+			t.Errorf("the last worker of a part of %d is %d", c.threads, n)
+		}
+		p.Close()
+	}
+	if whole.closed.Load() {
+		t.Error("a part has closed the pool")
+	}
+}
