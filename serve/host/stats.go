@@ -1,0 +1,94 @@
+package host
+
+import (
+	"sync"
+	"time"
+)
+
+// times are those of a task, of what the run did that it was part of.
+type times struct{ queue, input, infer, output time.Duration }
+
+// Duration is how often something happened, and how long it took in all.
+type Duration struct {
+	Count int64
+	Total time.Duration
+}
+
+func (d *Duration) add(t time.Duration) {
+	d.Count++
+	d.Total += t
+}
+
+// Statistics are those of Triton's statistics extension: of requests, how long they took in all, failed or not, waited, and the runs that they were
+// part of took; of runs, by the number of rows.
+type Statistics struct {
+	Requests, Runs, Rows int64 // of requests that did not fail: how many, in how many runs, of how many rows
+	Last                 time.Time
+	Success, Fail        Duration
+	Queue                Duration
+	Input, Infer, Output Duration // to join inputs, to run, to split outputs
+	Batches              map[int]*BatchStatistics
+}
+
+// BatchStatistics are those of runs of one number of rows.
+type BatchStatistics struct{ Input, Infer, Output Duration }
+
+// mostBatches is how many numbers of rows are told apart: clients choose them.
+const mostBatches = 512
+
+type statistics struct {
+	mu sync.Mutex
+	s  Statistics
+}
+
+// add counts a request.
+func (s *statistics) add(t *task, rows int, took time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.s.Fail.add(took)
+		return
+	}
+	s.s.Last = time.Now()
+	s.s.Requests++
+	s.s.Rows += int64(rows)
+	s.s.Success.add(took)
+	s.s.Queue.add(t.times.queue)
+	s.s.Input.add(t.times.input)
+	s.s.Infer.add(t.times.infer)
+	s.s.Output.add(t.times.output)
+}
+
+// ran counts a run.
+func (s *statistics) ran(rows int, input, infer, output time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.s.Runs++
+	if s.s.Batches == nil {
+		s.s.Batches = map[int]*BatchStatistics{}
+	}
+	b := s.s.Batches[rows]
+	if b == nil && len(s.s.Batches) == mostBatches {
+		return
+	}
+	if b == nil {
+		b = new(BatchStatistics)
+		s.s.Batches[rows] = b
+	}
+	b.Input.add(input)
+	b.Infer.add(infer)
+	b.Output.add(output)
+}
+
+// Statistics returns what was counted so far.
+func (h *Model) Statistics() Statistics {
+	h.stats.mu.Lock()
+	defer h.stats.mu.Unlock()
+	s := h.stats.s
+	s.Batches = map[int]*BatchStatistics{}
+	for n, b := range h.stats.s.Batches {
+		c := *b
+		s.Batches[n] = &c
+	}
+	return s
+}
