@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -45,12 +46,13 @@ const (
 // maxDelay bounds times of a config, in microseconds.
 const maxDelay = int(time.Hour / time.Microsecond)
 
-// ParseConfig reads a config.yaml. An empty one holds defaults; keys that are unknown are errors.
-func ParseConfig(b []byte) (c Config, err error) {
+// ParseConfig reads a config.yaml over what is there without it. Keys that are unknown are errors.
+func ParseConfig(b []byte, without Config) (c Config, err error) {
+	c = without
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
 	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return c, err
+		return c, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // which has lines
 	}
 	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return c, errors.New("more than one document")

@@ -27,7 +27,7 @@ type Model struct {
 	symbol  string // of the rows, where inputs and outputs have one
 	alone   string // why requests do not run together
 	seqs    *sequences
-	stats   statistics
+	stats   *Counter
 }
 
 // Sizes is the number of sets of shapes that a model should stay ready for: see spc.RunOptions.Specialised.
@@ -41,9 +41,9 @@ func (c *Config) Sizes() int {
 
 // New takes a model, which Close closes. It is made ready: where requests may run together, runs on random inputs have shown that rows do not
 // depend on each other, and where all other sizes are known, programs for all numbers of rows are there. What Config asks for and the model does
-// not allow is an error.
-func New(ctx context.Context, m *spc.Model, c Config, s *queue.Scheduler) (*Model, error) {
-	h := &Model{spc: m, config: c, inputs: m.Inputs(), outputs: m.Outputs(), batch: 1}
+// not allow is an error. Requests are counted in stats, nil for a counter of the model's own.
+func New(ctx context.Context, m *spc.Model, c Config, s *queue.Scheduler, stats *Counter) (*Model, error) {
+	h := &Model{spc: m, config: c, inputs: m.Inputs(), outputs: m.Outputs(), batch: 1, stats: cmp.Or(stats, new(Counter))}
 	var err error
 	if h.seqs, err = newSequences(&c, h.inputs, h.outputs); err != nil {
 		return nil, err

@@ -42,7 +42,7 @@ func build(t *testing.T, f func(b *archs.Builder)) *spc.Model {
 
 func hosted(t *testing.T, c host.Config, f func(b *archs.Builder)) *host.Model {
 	t.Helper()
-	h, err := host.New(t.Context(), build(t, f), c, queue.New(2))
+	h, err := host.New(t.Context(), build(t, f), c, queue.New(2), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestWhatDoesNotRunTogether(t *testing.T) {
 			}
 			m := build(t, c.model)
 			defer m.Close()
-			if _, err := host.New(t.Context(), m, host.Config{MaxBatchSize: &eight}, queue.New(1)); err == nil || !strings.Contains(err.Error(), c.why) {
+			if _, err := host.New(t.Context(), m, host.Config{MaxBatchSize: &eight}, queue.New(1), nil); err == nil || !strings.Contains(err.Error(), c.why) {
 				t.Errorf("batches of 8 that were asked for: %v, want %q", err, c.why)
 			}
 		})
@@ -305,18 +305,18 @@ func TestStatesAreChecked(t *testing.T) {
 			b.Output("flags", b.Node("Identity", nil, b.Input("f", archs.Int64, "n")), archs.Int64, "n")
 		})
 		defer m.Close()
-		if _, err := host.New(t.Context(), m, host.Config{States: states}, queue.New(1)); err == nil || err.Error() != want {
+		if _, err := host.New(t.Context(), m, host.Config{States: states}, queue.New(1), nil); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }
 
 func TestConfigs(t *testing.T) {
-	c, err := host.ParseConfig([]byte("max_batch_size: 4\nthreads: 2\nstates: {after: before}\ncompile: {sparsity: 0.5, keep: [a, b]}\n"))
+	c, err := host.ParseConfig([]byte("max_batch_size: 4\nthreads: 2\nstates: {after: before}\ncompile: {sparsity: 0.5, keep: [a, b]}\n"), host.Config{Threads: 1})
 	if err != nil || *c.MaxBatchSize != 4 || c.Threads != 2 || c.States["after"] != "before" || fmt.Sprint(c.Compile) != "map[keep:[a b] sparsity:0.5]" {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if c, err := host.ParseConfig(nil); err != nil || c.MaxBatchSize != nil {
+	if c, err := host.ParseConfig(nil, host.Config{Threads: 7}); err != nil || c.MaxBatchSize != nil || c.Threads != 7 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for text, want := range map[string]string{
@@ -328,7 +328,7 @@ func TestConfigs(t *testing.T) {
 		"threads: 1\n---\nthreads: 2":      "more than one document",
 		"timeout_microseconds: 9999999999": "timeout_microseconds is 9999999999",
 	} {
-		if _, err := host.ParseConfig([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := host.ParseConfig([]byte(text), host.Config{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}

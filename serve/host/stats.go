@@ -36,13 +36,14 @@ type BatchStatistics struct{ Input, Infer, Output Duration }
 // mostBatches is how many numbers of rows are told apart: clients choose them.
 const mostBatches = 512
 
-type statistics struct {
+// Counter is what Statistics are counted in, so that they go on where another model takes the place of one. The zero value counts from nothing.
+type Counter struct {
 	mu sync.Mutex
 	s  Statistics
 }
 
 // add counts a request.
-func (s *statistics) add(t *task, rows int, took time.Duration, err error) {
+func (s *Counter) add(t *task, rows int, took time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -60,7 +61,7 @@ func (s *statistics) add(t *task, rows int, took time.Duration, err error) {
 }
 
 // ran counts a run.
-func (s *statistics) ran(rows int, input, infer, output time.Duration) {
+func (s *Counter) ran(rows int, input, infer, output time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.s.Runs++
@@ -81,14 +82,17 @@ func (s *statistics) ran(rows int, input, infer, output time.Duration) {
 }
 
 // Statistics returns what was counted so far.
-func (h *Model) Statistics() Statistics {
-	h.stats.mu.Lock()
-	defer h.stats.mu.Unlock()
-	s := h.stats.s
-	s.Batches = map[int]*BatchStatistics{}
-	for n, b := range h.stats.s.Batches {
+func (s *Counter) Statistics() Statistics {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.s
+	out.Batches = map[int]*BatchStatistics{}
+	for n, b := range s.s.Batches {
 		c := *b
-		s.Batches[n] = &c
+		out.Batches[n] = &c
 	}
-	return s
+	return out
 }
+
+// Statistics returns what was counted so far.
+func (h *Model) Statistics() Statistics { return h.stats.Statistics() }
