@@ -3,6 +3,7 @@ GO ?= go
 SPC_SHARED ?= $(abspath ../shared)
 export SPC_SHARED
 FUZZTIME ?= 10m
+PROTOC_GEN_GO_GRPC = google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NVCC = out/nvcc/nvcc
 # Debian's, which has PyTorch.
@@ -112,10 +113,12 @@ diff: ## random graphs, compiled and run, against the interpreter: what differs 
 diff-mutants: ## that random graphs find faults: each of those that tests/diff lists is planted (half an hour)
 	$(GO) run ./tests/diff/cmd mutants
 
-proto: ## what is generated of protocol buffers (needs protoc)
+proto: ## what is generated of protocol buffers (needs protoc, and a download)
 	@mkdir -p out
 	$(GO) build -o out/protoc-gen-go google.golang.org/protobuf/cmd/protoc-gen-go
-	protoc --plugin=out/protoc-gen-go --go_out=. --go_opt=module=$$($(GO) list -m) ir/onnx/onnxpb/*.proto
+	GOBIN=$(CURDIR)/out $(GO) install $(PROTOC_GEN_GO_GRPC)
+	protoc --plugin=out/protoc-gen-go --go_out=. --go_opt=module=$$($(GO) list -m) ir/onnx/onnxpb/*.proto serve/oip/oippb/*.proto
+	protoc --plugin=out/protoc-gen-go-grpc --go-grpc_out=. --go-grpc_opt=module=$$($(GO) list -m) serve/oip/oippb/*.proto
 
 module: ## another path for the module: NAME=example.org/you/spc (needs protoc)
 	$(GO) run ./internal/rename $(NAME)

@@ -19,6 +19,7 @@ import (
 var layers = [][]string{
 	{"internal", "ir/onnx/onnxpb"},
 	{"ir/tensor"},
+	{"serve/oip"},
 	{"ir"},
 	{"data"},
 	{"ir/op"},
@@ -80,6 +81,8 @@ func TestWhatIsWrong(t *testing.T) {
 		{"passes/fold", "ir", false},
 		{"passes", ".", true},
 		{"cmd/spc", ".", false},
+		{"serve/oip", "ir/tensor", false},
+		{"serve/oip", "ir", true},
 	} {
 		if why := wrong(test.from, test.to); (why != "") != test.wrong {
 			t.Errorf("%s may import %s: %v (%s), want %v", test.from, test.to, why == "", why, !test.wrong)
@@ -154,7 +157,7 @@ func holdsGo(t *testing.T, dir string) (holds bool) {
 // Programs import spc, ir/tensor and data. What else they could import says that it may change.
 func TestWhatIsNotPublicSaysSo(t *testing.T) {
 	const says = "may change in any version"
-	for _, top := range []string{"ir", "passes", "lower", "backend"} {
+	for _, top := range []string{"ir", "passes", "lower", "backend", "serve/oip"} {
 		names, err := filepath.Glob(filepath.Join("../..", top, "*.go"))
 		if err != nil {
 			t.Fatal(err)
@@ -166,7 +169,7 @@ func TestWhatIsNotPublicSaysSo(t *testing.T) {
 			t.Errorf("the documentation of package %s does not say that it %s", top, says)
 		}
 	}
-	known := []string{"cmd", "data", "internal", "ir", "passes", "lower", "backend", "demo", "tests", "docs", "testdata", "out"}
+	known := []string{"cmd", "data", "internal", "ir", "passes", "lower", "backend", "serve", "demo", "tests", "docs", "testdata", "out"}
 	entries, err := os.ReadDir("../..")
 	if err != nil {
 		t.Fatal(err)
