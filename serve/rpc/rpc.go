@@ -1,0 +1,180 @@
+// Package rpc is the Open Inference Protocol over gRPC. It imports serve/service and serve/oip.
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"spc/serve/oip"
+	"spc/serve/oip/oippb"
+	"spc/serve/service"
+)
+
+// Register adds the calls of the protocol to a server, with reflection and the standard health service.
+func Register(g *grpc.Server, s *service.Service) {
+	oippb.RegisterGRPCInferenceServiceServer(g, &server{s: s})
+	healthpb.RegisterHealthServer(g, &healthServer{Server: health.NewServer(), s: s})
+	reflection.Register(g)
+}
+
+// Status is the status of an error.
+func Status(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.Error(codes.Code(oip.KindOf(err).GRPC()), err.Error())
+}
+
+type server struct {
+	oippb.UnimplementedGRPCInferenceServiceServer
+	s *service.Service
+}
+
+func (r *server) ServerLive(context.Context, *oippb.ServerLiveRequest) (*oippb.ServerLiveResponse, error) {
+	return &oippb.ServerLiveResponse{Live: true}, nil
+}
+
+func (r *server) ServerReady(context.Context, *oippb.ServerReadyRequest) (*oippb.ServerReadyResponse, error) {
+	return &oippb.ServerReadyResponse{Ready: r.s.Models.Ready()}, nil
+}
+
+// ModelReady is an error for a model that there is not, and false for one that is not ready.
+func (r *server) ModelReady(_ context.Context, q *oippb.ModelReadyRequest) (*oippb.ModelReadyResponse, error) {
+	err := r.s.ModelReady(q.Name, q.Version)
+	if err != nil && oip.KindOf(err) != oip.Unavailable {
+		return nil, Status(err)
+	}
+	return &oippb.ModelReadyResponse{Ready: err == nil}, nil
+}
+
+func (r *server) ServerMetadata(context.Context, *oippb.ServerMetadataRequest) (*oippb.ServerMetadataResponse, error) {
+	return r.s.Server(), nil
+}
+
+func (r *server) ModelMetadata(_ context.Context, q *oippb.ModelMetadataRequest) (*oippb.ModelMetadataResponse, error) {
+	m, err := r.s.Metadata(q.Name, q.Version)
+	return m, Status(err)
+}
+
+func (r *server) ModelConfig(_ context.Context, q *oippb.ModelConfigRequest) (*oippb.ModelConfigResponse, error) {
+	c, err := r.s.Config(q.Name, q.Version)
+	if err != nil {
+		return nil, Status(err)
+	}
+	return &oippb.ModelConfigResponse{Config: c}, nil
+}
+
+func (r *server) ModelStatistics(_ context.Context, q *oippb.ModelStatisticsRequest) (*oippb.ModelStatisticsResponse, error) {
+	s, err := r.s.Statistics(q.Name, q.Version)
+	return s, Status(err)
+}
+
+func (r *server) RepositoryIndex(_ context.Context, q *oippb.RepositoryIndexRequest) (*oippb.RepositoryIndexResponse, error) {
+	return r.s.Index(q.Ready), nil
+}
+
+func (r *server) RepositoryModelLoad(ctx context.Context, q *oippb.RepositoryModelLoadRequest) (*oippb.RepositoryModelLoadResponse, error) {
+	if len(q.Parameters) > 0 {
+		return nil, status.Error(codes.Unimplemented, "parameters of load: what a model is comes from its files alone")
+	}
+	if err := r.s.Load(ctx, oip.LoadName(q)); err != nil {
+		return nil, Status(err)
+	}
+	return &oippb.RepositoryModelLoadResponse{}, nil
+}
+
+func (r *server) RepositoryModelUnload(_ context.Context, q *oippb.RepositoryModelUnloadRequest) (*oippb.RepositoryModelUnloadResponse, error) {
+	if err := r.s.Unload(oip.LoadName(q)); err != nil {
+		return nil, Status(err)
+	}
+	return &oippb.RepositoryModelUnloadResponse{}, nil
+}
+
+func (r *server) ModelInfer(ctx context.Context, q *oippb.ModelInferRequest) (*oippb.ModelInferResponse, error) {
+	m, err := r.infer(ctx, q)
+	return m, Status(err)
+}
+
+// ModelStreamInfer answers the requests of a stream in their order. An error of one is told in its answer, and the stream goes on.
+func (r *server) ModelStreamInfer(stream grpc.BidiStreamingServer[oippb.ModelInferRequest, oippb.ModelStreamInferResponse]) error {
+	for {
+		q, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		m, err := r.infer(stream.Context(), q)
+		if ctx := stream.Context(); ctx.Err() != nil {
+			return Status(ctx.Err())
+		}
+		out := &oippb.ModelStreamInferResponse{InferResponse: m}
+		if err != nil {
+			out.ErrorMessage, out.InferResponse = err.Error(), &oippb.ModelInferResponse{Id: q.Id, ModelName: q.ModelName}
+		}
+		if err := stream.Send(out); err != nil {
+			return err
+		}
+	}
+}
+
+// infer answers with contents as the request has them: bytes, or typed ones where all outputs have a type for it.
+func (r *server) infer(ctx context.Context, p *oippb.ModelInferRequest) (*oippb.ModelInferResponse, error) {
+	q, err := oip.FromRequest(p, r.s.Limits)
+	if err != nil {
+		return nil, oip.InModel(err, p.ModelName)
+	}
+	out, err := r.s.Infer(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	typed := len(p.RawInputContents) == 0 && !slices.ContainsFunc(out.Outputs, func(t oip.Tensor) bool {
+		name, _ := oip.Datatype(t.Data.DType())
+		return name == "FP16" || name == "BF16"
+	})
+	return out.Message(typed)
+}
+
+// healthServer is the standard health service: of the server, and of models as services by their names.
+type healthServer struct {
+	*health.Server
+	s *service.Service
+}
+
+func (h *healthServer) Check(_ context.Context, q *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	ok := h.s.Models.Ready()
+	if q.Service != "" && q.Service != oippb.GRPCInferenceService_ServiceDesc.ServiceName {
+		err := h.s.ModelReady(q.Service, "")
+		if err != nil && oip.KindOf(err) == oip.NotFound {
+			return nil, Status(err)
+		}
+		ok = err == nil
+	}
+	state := healthpb.HealthCheckResponse_NOT_SERVING
+	if ok {
+		state = healthpb.HealthCheckResponse_SERVING
+	}
+	return &healthpb.HealthCheckResponse{Status: state}, nil
+}
+
+// List and Watch are left out: states change without a call.
+func (h *healthServer) List(context.Context, *healthpb.HealthListRequest) (*healthpb.HealthListResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "want Check")
+}
+
+func (h *healthServer) Watch(*healthpb.HealthCheckRequest, grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
+	return status.Error(codes.Unimplemented, "want Check")
+}
