@@ -32,6 +32,9 @@ func (s *scanner) syntax(want string) error {
 func (s *scanner) token() string {
 	rest := s.text[s.at:min(s.at+256, len(s.text))]
 	end := 1
+	if strings.IndexByte(",:[]{}", rest[0]) >= 0 {
+		return string(rest[:1])
+	}
 	if end < len(rest) && rest[0] == '"' {
 		for end < len(rest)-1 && (rest[end] != '"' || rest[end-1] == '\\') {
 			end++
