@@ -263,3 +263,123 @@ func TestElementsAreShared(t *testing.T) {
 		t.Errorf("%v after a change of the message, want 5", got)
 	}
 }
+
+func TestRequestsWithoutJSON(t *testing.T) {
+	for _, c := range []struct {
+		body  string
+		dt    tensor.DType
+		shape []int
+		data  *tensor.Tensor
+		want  string
+	}{
+		{"\x01\x00\x02\x00\x03\x00\x04\x00", tensor.I16, []int{-1, 2}, tensor.From([]int16{1, 2, 3, 4}, 2, 2), ""},
+		{"\x01\x00", tensor.I16, []int{}, tensor.From([]int16{1}), ""},
+		{"", tensor.F32, []int{-1, 3}, tensor.From([]float32{}, 0, 3), ""},
+		{"a\x00b", tensor.String, []int{-1, 1}, tensor.FromStrings([]string{"a\x00b"}, 1, 1), ""},
+		{"\x01\x00\x02", tensor.I16, []int{-1}, nil, `input "x": shape [1] of INT16 has 2 bytes, 3 were sent`},
+		{"\x01\x00", tensor.I16, []int{-1, -1}, nil, `input "x": negative dimension in shape [1 -1]`},
+		{"a", tensor.String, []int{2}, nil, `input "x": shape [2] has 2 elements, a request without JSON has one of BYTES`},
+		{"a", tensor.C64, []int{1}, nil, `input "x": elements of c64, for which the protocol has no datatype`},
+	} {
+		r, err := oip.ReadRaw([]byte(c.body), "x", c.dt, c.shape, oip.Limits{})
+		if c.want != "" {
+			if err == nil || err.Error() != c.want {
+				t.Errorf("%q: %v, want %s", c.body, err, c.want)
+			}
+			continue
+		}
+		if want := (&oip.Request{Inputs: []oip.Tensor{{Name: "x", Data: c.data, Binary: true}}, BinaryOutput: true}); err != nil || !equal(r, want) {
+			t.Errorf("%q: %+v (%v), want %+v", c.body, r, err, want)
+		}
+	}
+}
+
+func TestParametersAreOfTheirTypes(t *testing.T) {
+	p := oip.Parameters{"i": int64(7), "f": 8.0, "h": 0.5, "u": uint64(1 << 63), "s": "text", "b": true}
+	for name, want := range map[string]string{"i": "7 true <nil>", "f": "8 true <nil>", "none": "0 false <nil>", "h": `0 false parameter "h" is 0.5, want an integer`,
+		"u": `0 false parameter "u" is 9223372036854775808, want an integer`, "s": `0 false parameter "s" is "text", want an integer`} {
+		v, ok, err := p.Int(name)
+		if got := fmt.Sprint(v, ok, err); got != want {
+			t.Errorf("integer %s: %s, want %s", name, got, want)
+		}
+	}
+	for name, want := range map[string]string{"i": "7 true <nil>", "u": "9223372036854775808 true <nil>", "s": "text true <nil>", "none": " false <nil>",
+		"b": ` false parameter "b" is true, want a string or an integer`} {
+		v, ok, err := p.Text(name)
+		if got := fmt.Sprint(v, " ", ok, " ", err); got != want {
+			t.Errorf("text %s: %s, want %s", name, got, want)
+		}
+	}
+	for name, want := range map[string]string{"b": "true true <nil>", "none": "false false <nil>", "i": `false false parameter "i" is 7, want true or false`} {
+		v, ok, err := p.Bool(name)
+		if got := fmt.Sprint(v, ok, err); got != want {
+			t.Errorf("truth value %s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestHowRequestsAreWritten(t *testing.T) {
+	r := &oip.Request{ModelName: "m", ModelVersion: "2", ID: "a/b\x01", Parameters: oip.Parameters{"timeout": int64(5), "f": 2.0, "s": `"`, "b": false, "u": uint64(1 << 63)},
+		Inputs: []oip.Tensor{
+			{Name: "x", Data: tensor.From([]int8{1, -2}, 1, 2), Parameters: oip.Parameters{"k": "v"}},
+			{Name: "y", Data: tensor.From([]float32{1}, 1), Binary: true},
+		},
+		Outputs:      []oip.RequestedOutput{{Name: "p", Binary: true}, {Name: "q", Classes: 3, Parameters: oip.Parameters{"l": true}}},
+		BinaryOutput: true}
+	const want = `{"model_name":"m","model_version":"2","id":"a/b\u0001","parameters":{"b":false,"binary_data_output":true,"f":2.0,"s":"\"","timeout":5,"u":9223372036854775808},` +
+		`"inputs":[{"name":"x","shape":[1,2],"datatype":"INT8","parameters":{"k":"v"},"data":[1,-2]},{"name":"y","shape":[1],"datatype":"FP32","parameters":{"binary_data_size":4}}],` +
+		`"outputs":[{"name":"p"},{"name":"q","parameters":{"binary_data":false,"classification":3,"l":true}}]}`
+	b, err := r.Body()
+	if err != nil || strings.TrimRight(string(b.JSON), " ") != want || len(b.JSON)%8 != 0 || string(b.Bytes()) != string(b.JSON)+"\x00\x00\x80\x3f" {
+		t.Errorf("%s (%v), want %s", b.Bytes(), err, want)
+	}
+	if len(r.Parameters) != 5 || len(r.Outputs[1].Parameters) != 1 {
+		t.Error("writing changed parameters")
+	}
+	p, err := r.Message(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := requestText(t, `model_name: "m" model_version: "2" id: "a/b\001"
+		parameters { key: "timeout" value { int64_param: 5 } } parameters { key: "f" value { double_param: 2 } }
+		parameters { key: "s" value { string_param: "\"" } } parameters { key: "b" value { bool_param: false } }
+		parameters { key: "u" value { uint64_param: 9223372036854775808 } }
+		inputs { name: "x" datatype: "INT8" shape: [1, 2] parameters { key: "k" value { string_param: "v" } } contents { int_contents: [1, -2] } }
+		inputs { name: "y" datatype: "FP32" shape: 1 contents { fp32_contents: 1 } }
+		outputs { name: "p" }
+		outputs { name: "q" parameters { key: "classification" value { int64_param: 3 } } parameters { key: "l" value { bool_param: true } } }`)
+	if !proto.Equal(p, wanted) {
+		t.Errorf("%v, want %v", p, wanted)
+	}
+	if p, err = r.Message(false); err != nil {
+		t.Fatal(err)
+	}
+	wanted.Inputs[0].Contents, wanted.Inputs[1].Contents = nil, nil
+	wanted.RawInputContents = [][]byte{[]byte("\x01\xfe"), []byte("\x00\x00\x80\x3f")}
+	if !proto.Equal(p, wanted) {
+		t.Errorf("%v, want %v", p, wanted)
+	}
+	r.ID = "\xff"
+	if _, err = r.Body(); err == nil || err.Error() != `"\xff" is no UTF-8, which JSON must be` {
+		t.Error(err)
+	}
+}
+
+// A request by the numbers of the specification, byte by byte.
+func TestTheWireOfARequest(t *testing.T) {
+	const wire = "\x0a\x01m" + "\x12\x012" + "\x1a\x01i" + // model_name, model_version, id
+		"\x22\x08\x0a\x02ab\x12\x02\x10\x05" + // parameters: "ab" is an int64
+		"\x2a\x11\x0a\x01x\x12\x04FP32\x1a\x02\x01\x02\x2a\x02\x32\x00" + // inputs: name, datatype, shape, contents
+		"\x32\x03\x0a\x01y" + // outputs
+		"\x3a\x08\x00\x00\x80\x3f\x00\x00\x00\xc0" // raw_input_contents
+	p := &oippb.ModelInferRequest{}
+	if err := proto.Unmarshal([]byte(wire), p); err != nil {
+		t.Fatal(err)
+	}
+	r, err := oip.FromRequest(p, oip.Limits{})
+	want := &oip.Request{ModelName: "m", ModelVersion: "2", ID: "i", Parameters: oip.Parameters{"ab": int64(5)}, BinaryOutput: true,
+		Inputs: []oip.Tensor{{Name: "x", Data: tensor.From([]float32{1, -2}, 1, 2), Binary: true}}, Outputs: []oip.RequestedOutput{{Name: "y", Binary: true}}}
+	if err != nil || !equal(r, want) {
+		t.Errorf("%+v (%v), want %+v", r, err, want)
+	}
+}

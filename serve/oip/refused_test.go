@@ -24,7 +24,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{`{"id" "a"}`, "", `JSON at byte 6 is "a", want a colon`},
 		{`{"id":"a","id":"b","inputs":[]}`, "", `JSON before byte 15 has "id" twice`},
 		{`{"id":1,"inputs":[]}`, "", `id is 1, want a string`},
-		{`{"id":"a` + "\n" + `","inputs":[]}`, "", "JSON at byte 8 is \n, want a string without control characters"},
+		{`{"id":"a` + "\n" + `","inputs":[]}`, "", `JSON at byte 8 is "\n", want a string without control characters`},
 		{`{"id":"` + "\xff" + `","inputs":[]}`, "", "JSON at byte 6 is \"\uFFFD\", want a string of UTF-8"},
 		{`{"id":"\x","inputs":[]}`, "", `JSON at byte 6 is no string: invalid character 'x' in string escape code`},
 		{`{"id":"a`, "", `JSON ends at byte 8, want the end of a string`},
@@ -33,7 +33,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{`{"more":tru,"inputs":[]}`, "", `JSON at byte 8 is tru, want a value`},
 		{`{"more":` + strings.Repeat("[", 100) + `}`, "", `JSON at byte 79 nests 73 deep, want at most 72`},
 		{`{"more":` + strings.Repeat(`{"a":`, 100) + `}`, "", `JSON at byte 363 nests 73 deep, want at most 72`},
-		{`{}`, "", `the request has no inputs`},
+		{`{}`, "", `no inputs`},
 		{`{"inputs":{}}`, "", `JSON at byte 10 is {, want a list`},
 		// parameters
 		{`{"inputs":[],"parameters":{"a":[1]}}`, "", `parameter "a" is [, want a string, a number, true or false`},
