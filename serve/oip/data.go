@@ -227,9 +227,11 @@ func floats[T float32 | float64](e *elements, dst []T, d datatype) func() error 
 		if err != nil {
 			return err
 		}
-		v, err := strconv.ParseFloat(text, bits)
-		if err != nil {
-			return e.wrong(text, "a number in the range of "+d.name)
+		v, ok := quick(text, bits)
+		if !ok {
+			if v, err = strconv.ParseFloat(text, bits); err != nil {
+				return e.wrong(text, "a number in the range of "+d.name)
+			}
 		}
 		if e.count < len(dst) {
 			dst[e.count] = T(v)
@@ -281,6 +283,50 @@ func unsigned[T uint8 | uint16 | uint32 | uint64](e *elements, dst []T, d dataty
 		}
 		return nil
 	}
+}
+
+// tens are the powers of ten that float64 has exactly.
+var tens = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
+
+// quick reads a number of few digits and no exponent, as most are, and reports whether it could. A
+// quotient of two integers that float64 has exactly is rounded once (Clinger, How to read floating
+// point numbers accurately, 1990). To float32 it is rounded a second time, which is right unless
+// the first time led to the middle between two values: a middle is itself a float64, so any other
+// lies on the side of it where the number does.
+func quick(text string, bits int) (float64, bool) {
+	i, negative := 0, text[0] == '-'
+	if negative {
+		i++
+	}
+	digits, behind := uint64(0), -1
+	for ; i < len(text); i++ {
+		switch c := text[i]; {
+		case c-'0' <= 9 && digits < 1<<49: // so that ten times as much is below 1<<53
+			digits = digits*10 + uint64(c-'0')
+			if behind >= 0 {
+				behind++
+			}
+		case c == '.':
+			behind = 0
+		default:
+			return 0, false
+		}
+	}
+	if behind = max(behind, 0); behind >= len(tens) {
+		return 0, false
+	}
+	v := float64(digits) / tens[behind]
+	if bits == 32 {
+		const middle = 1 << 28 // of the 29 bits that float32 has not
+		if math.Float64bits(v)&(1<<29-1) == middle || v != 0 && v < 0x1p-126 || v > math.MaxFloat32 {
+			return 0, false
+		}
+		v = float64(float32(v))
+	}
+	if negative {
+		v = -v
+	}
+	return v, true
 }
 
 // whole returns the integer that a number with a fraction or an exponent is, as 1.0 and 1e3 are,

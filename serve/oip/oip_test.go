@@ -2,7 +2,6 @@ package oip_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -204,25 +203,4 @@ func equalTensors(a, b []oip.Tensor) bool {
 		}
 	}
 	return true
-}
-
-func TestErrorsAreClassed(t *testing.T) {
-	_, err := readBody(`{"inputs":[{"name":"x","shape":[1,3],"datatype":"FP32","data":[1,2]}]}`, "")
-	err = oip.InModel(err, "resnet")
-	if want := `model "resnet": input "x": shape [1,3] has 3 elements, data has 2`; err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
-	}
-	var e *oip.Error
-	if !errors.As(err, &e) || e.Model != "resnet" || e.Tensor != `input "x"` || e.Kind != oip.Invalid || e.Kind.HTTP() != 400 || e.Kind.GRPC() != 3 {
-		t.Errorf("%+v", e)
-	}
-	if got, want := string(oip.ErrorBody(err)), `{"error":"model \"resnet\": input \"x\": shape [1,3] has 3 elements, data has 2"}`; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-	if got := oip.ReadErrorBody(oip.ErrorBody(err)); got != err.Error() {
-		t.Error(got)
-	}
-	if got := oip.ReadErrorBody([]byte("<html>no upstream\xff</html>\n")); got != "<html>no upstream\uFFFD</html>" {
-		t.Error(got)
-	}
 }

@@ -60,38 +60,8 @@ func (m *message) spend(n int) error {
 // ReadRequest reads the body of a request over REST, whose first length bytes are JSON; the rest
 // are the bytes of inputs, in their order, as their binary_data_size says.
 func ReadRequest(body []byte, length int, limits Limits) (*Request, error) {
-	m, err := newMessage(body, length, limits, "input")
-	if err != nil {
-		return nil, err
-	}
 	r := &Request{}
-	hasInputs := false
-	err = m.object(func(name string) (err error) {
-		switch name {
-		case "model_name":
-			r.ModelName, err = m.stringMember(name)
-		case "model_version":
-			r.ModelVersion, err = m.stringMember(name)
-		case "id":
-			r.ID, err = m.stringMember(name)
-		case "parameters":
-			r.Parameters, err = m.parameters()
-		case "inputs":
-			hasInputs = true
-			r.Inputs, err = m.tensors()
-		case "outputs":
-			r.Outputs, err = m.requestedOutputs()
-		default:
-			err = m.skip()
-		}
-		return err
-	})
-	if err == nil {
-		err = m.end()
-	}
-	if err == nil && !hasInputs {
-		err = Errorf(Invalid, "the request has no inputs")
-	}
+	err := readBody(body, length, limits, "input", members{&r.ModelName, &r.ModelVersion, &r.ID, &r.Parameters, &r.Inputs, &r.Outputs})
 	if err == nil {
 		r.BinaryOutput, _, err = r.Parameters.Bool(outputsParameter)
 		r.Parameters.take(outputsParameter)
@@ -107,25 +77,43 @@ func ReadRequest(body []byte, length int, limits Limits) (*Request, error) {
 
 // ReadResponse reads the body of a response over REST, as ReadRequest reads one of a request.
 func ReadResponse(body []byte, length int, limits Limits) (*Response, error) {
-	m, err := newMessage(body, length, limits, "output")
-	if err != nil {
+	r := &Response{}
+	if err := readBody(body, length, limits, "output", members{&r.ModelName, &r.ModelVersion, &r.ID, &r.Parameters, &r.Outputs, nil}); err != nil {
 		return nil, err
 	}
-	r := &Response{}
-	hasOutputs := false
+	return r, nil
+}
+
+// members are where what a message has is put.
+type members struct {
+	model, version, id *string
+	parameters         *Parameters
+	tensors            *[]Tensor
+	requested          *[]RequestedOutput // nil in a response; their parameters are still to be read into their fields
+}
+
+// readBody reads a message whose tensors are of a sort, input or output.
+func readBody(body []byte, length int, limits Limits, what string, to members) error {
+	m, err := newMessage(body, length, limits, what)
+	if err != nil {
+		return err
+	}
+	complete := false
 	err = m.object(func(name string) (err error) {
-		switch name {
-		case "model_name":
-			r.ModelName, err = m.stringMember(name)
-		case "model_version":
-			r.ModelVersion, err = m.stringMember(name)
-		case "id":
-			r.ID, err = m.stringMember(name)
-		case "parameters":
-			r.Parameters, err = m.parameters()
-		case "outputs":
-			hasOutputs = true
-			r.Outputs, err = m.tensors()
+		switch {
+		case name == "model_name":
+			*to.model, err = m.stringMember(name)
+		case name == "model_version":
+			*to.version, err = m.stringMember(name)
+		case name == "id":
+			*to.id, err = m.stringMember(name)
+		case name == "parameters":
+			*to.parameters, err = m.parameters()
+		case name == what+"s":
+			complete = true
+			*to.tensors, err = m.tensors()
+		case name == "outputs" && to.requested != nil:
+			*to.requested, err = m.requestedOutputs()
 		default:
 			err = m.skip()
 		}
@@ -134,13 +122,54 @@ func ReadResponse(body []byte, length int, limits Limits) (*Response, error) {
 	if err == nil {
 		err = m.end()
 	}
-	if err == nil && !hasOutputs {
-		err = Errorf(Invalid, "the response has no outputs")
+	if err == nil && !complete {
+		err = Errorf(Invalid, "no %ss", what)
 	}
+	return err
+}
+
+// ReadRaw reads the body of a request that has no JSON, which HeaderLength tells by 0: the bytes
+// of a model's only input, whose name, type and shape the model knows, in which one dimension may
+// be -1 and follows from the number of bytes. For strings the body is one element, without its
+// length. All outputs are wanted as bytes. (Raw binary requests of Triton's
+// extension_binary_data.md.)
+func ReadRaw(body []byte, name string, dt tensor.DType, shape []int, limits Limits) (*Request, error) {
+	m, err := newMessage(body, 0, limits, "input")
 	if err != nil {
 		return nil, err
 	}
-	return r, nil
+	t := Tensor{Name: name, Binary: true}
+	d, err := named(tensor.Header(dt, 0))
+	if err == nil {
+		t.Data, err = m.raw(d, slices.Clone(shape))
+	}
+	if err != nil {
+		return nil, about("input", name, err)
+	}
+	return &Request{Inputs: []Tensor{t}, BinaryOutput: true}, nil
+}
+
+func (m *message) raw(d datatype, shape []int) (*tensor.Tensor, error) {
+	open := slices.Index(shape, -1)
+	if open >= 0 {
+		shape[open] = 1
+	}
+	n, err := elemsOf(shape)
+	switch {
+	case err != nil:
+		return nil, err
+	case d.dtype != tensor.String:
+		if open >= 0 && n > 0 {
+			shape[open] = len(m.binary) / d.dtype.Size() / n
+		}
+		return fromRaw(m.binary, d, shape, m.spend)
+	case n != 1:
+		return nil, Errorf(Invalid, "shape %s has %d elements, a request without JSON has one of BYTES", shapeText(shape), n)
+	}
+	if err := m.spend(stringHeader + len(m.binary)); err != nil {
+		return nil, err
+	}
+	return tensor.FromStrings([]string{string(m.binary)}, shape...), nil
 }
 
 // end checks that nothing is left.

@@ -2,7 +2,9 @@ package oip
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 	"unsafe"
 
@@ -28,20 +30,30 @@ func (s *scanner) syntax(want string) error {
 	return Errorf(Invalid, "JSON at byte %d is %s, want %s", s.at, s.token(), want)
 }
 
-// token returns the start of what is next, for messages.
+// token returns the start of what is next, for messages: in quotes where it is not printable.
 func (s *scanner) token() string {
 	rest := s.text[s.at:min(s.at+256, len(s.text))]
-	end := 1
-	if end < len(rest) && rest[0] == '"' {
-		for end < len(rest)-1 && (rest[end] != '"' || rest[end-1] == '\\') {
+	end := 0
+	switch {
+	case len(rest) == 0:
+		return "nothing"
+	case strings.IndexByte(",:[]{}", rest[0]) >= 0:
+		end = 1
+	case rest[0] == '"':
+		for end = 1; end < len(rest)-1 && (rest[end] != '"' || rest[end-1] == '\\'); {
 			end++
 		}
-		return short.Text(strings.ToValidUTF8(string(rest[:end+1]), "\uFFFD"), 40)
+		end = min(end+1, len(rest))
+	default:
+		for end = 1; end < len(rest) && strings.IndexByte(" \t\r\n,:[]{}\"", rest[end]) < 0; {
+			end++
+		}
 	}
-	for end < len(rest) && !strings.ContainsRune(" \t\r\n,:[]{}\"", rune(rest[end])) {
-		end++
+	t := short.Text(strings.ToValidUTF8(string(rest[:end]), "\uFFFD"), 40)
+	if strings.ContainsFunc(t, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		t = strconv.Quote(t)
 	}
-	return short.Text(strings.ToValidUTF8(string(rest[:min(end, len(rest))]), "\uFFFD"), 40)
+	return t
 }
 
 // next skips white space and returns the byte behind it, 0 at the end.

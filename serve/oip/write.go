@@ -401,4 +401,3 @@ func quoteJSON(dst []byte, s string) []byte {
 	}
 	return append(append(dst, s[start:]...), '"')
 }
-
