@@ -67,6 +67,9 @@ func NewSharedCPU(threads int) (*SharedCPU, error) {
 	return &SharedCPU{cpu.Device{Pool: cpu.NewPool(cmp.Or(threads, cpu.Cores()))}}, nil
 }
 
+// Threads is how many there are.
+func (d *SharedCPU) Threads() int { return d.Pool.Threads() }
+
 // Close stops the threads. Runs go on without them.
 func (d *SharedCPU) Close() error {
 	d.Pool.Close()
