@@ -174,8 +174,9 @@ type compileFlags struct {
 	asJSON bool
 }
 
-func compileCommand() *cobra.Command {
-	var f compileFlags
+func compileCommand() *cobra.Command { return new(compileFlags).command() }
+
+func (f *compileFlags) command() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "compile MODEL.onnx",
 		Short: "Compile an ONNX model into an .spx file",

@@ -33,6 +33,7 @@ var commands = []func() *cobra.Command{
 	benchCommand,
 	profileCommand,
 	evalCommand,
+	serveCommand,
 	devicesCommand,
 	versionCommand,
 }

@@ -41,6 +41,7 @@ type signals struct {
 
 	mu    sync.Mutex
 	first os.Signal // nil before one has come
+	asked bool      // a signal only asks the command to end, see endsWhenAsked
 
 	say sync.Once
 }
@@ -49,7 +50,7 @@ type signals struct {
 // second signal, the process ends, whatever it does, and leaves no temporary file.
 func catchSignals(stderr io.Writer) (context.Context, *signals) {
 	s := &signals{stderr: stderr, came: make(chan os.Signal, 2), over: make(chan struct{})}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), signalsKey{}, s))
 	signal.Notify(s.came, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		defer cancel()
@@ -61,11 +62,18 @@ func catchSignals(stderr io.Writer) (context.Context, *signals) {
 		}
 		s.mu.Lock()
 		s.first = first
+		late := time.After(grace)
+		if s.asked {
+			late = nil
+		}
 		s.mu.Unlock()
 		cancel()
 		select {
 		case <-s.came:
-		case <-time.After(grace):
+			s.mu.Lock()
+			s.asked = false
+			s.mu.Unlock()
+		case <-late:
 		case <-s.over:
 			return
 		}
@@ -73,6 +81,19 @@ func catchSignals(stderr io.Writer) (context.Context, *signals) {
 		os.Exit(s.end())
 	}()
 	return ctx, s
+}
+
+// signalsKey is the key of the signals in the context that catchSignals returns.
+type signalsKey struct{}
+
+// endsWhenAsked says that the command of a context ends in its own time after a signal, as a server does, and that this is no failure. A second signal
+// ends it as one would another command.
+func endsWhenAsked(ctx context.Context) {
+	if s, ok := ctx.Value(signalsKey{}).(*signals); ok {
+		s.mu.Lock()
+		s.asked = true
+		s.mu.Unlock()
+	}
 }
 
 // release gives the signals back to the system.
@@ -84,9 +105,9 @@ func (s *signals) release() {
 // end says which signal has come, and returns the status for it: 0 for none.
 func (s *signals) end() int {
 	s.mu.Lock()
-	first := s.first
+	first, asked := s.first, s.asked
 	s.mu.Unlock()
-	if first == nil {
+	if first == nil || asked {
 		return 0
 	}
 	e := endings[first]

@@ -15,7 +15,7 @@ import (
 
 // Config is what config.yaml beside a model says of how it is served. What is missing has the defaults of the fields' comments.
 type Config struct {
-	// MaxBatchSize is the most rows that requests have which run together: 1 or 0 for none, by default DefaultBatch where the model allows it.
+	// MaxBatchSize is the most rows that requests have which run together: 1 or 0 for none, by default Batch where the model allows it.
 	MaxBatchSize *int `yaml:"max_batch_size"`
 	// MaxQueueDelayMicroseconds is how long a request waits for others while it might run; by default it does not.
 	MaxQueueDelayMicroseconds int `yaml:"max_queue_delay_microseconds"`
@@ -31,6 +31,8 @@ type Config struct {
 	// a request one is forgotten, by default DefaultSequenceIdle.
 	MaxSequences                int `yaml:"max_sequences"`
 	MaxSequenceIdleMicroseconds int `yaml:"max_sequence_idle_microseconds"`
+	// Batch is what MaxBatchSize is by default, where the model allows it; 0 for DefaultBatch.
+	Batch int `yaml:"-"`
 	// Compile holds flags of spc compile by their names, for a model in ONNX.
 	Compile map[string]any `yaml:"compile"`
 }

@@ -32,7 +32,7 @@ type Model struct {
 
 // Sizes is the number of sets of shapes that a model should stay ready for: see spc.RunOptions.Specialised.
 func (c *Config) Sizes() int {
-	n := DefaultBatch
+	n := cmp.Or(c.Batch, DefaultBatch)
 	if c.MaxBatchSize != nil {
 		n = *c.MaxBatchSize
 	}
@@ -90,7 +90,7 @@ func (h *Model) Close(ctx context.Context) error {
 
 // join settles how many rows run together.
 func (h *Model) join(ctx context.Context) error {
-	most, asked := DefaultBatch, h.config.MaxBatchSize != nil
+	most, asked := cmp.Or(h.config.Batch, DefaultBatch), h.config.MaxBatchSize != nil
 	if asked {
 		most = *h.config.MaxBatchSize
 	}
