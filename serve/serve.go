@@ -245,7 +245,7 @@ func (r *renewed) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 // serve answers calls at listeners, of HTTP and of gRPC, until the context ends.
 func (o *Options) serve(ctx context.Context, s *service.Service, listeners [2]net.Listener, security *tls.Config, auth *tokens) error {
 	web := &http.Server{
-		Handler: o.handler(s, auth), ReadHeaderTimeout: headerTime, IdleTimeout: o.Idle, ReadTimeout: o.Idle, MaxHeaderBytes: 64 << 10,
+		Handler: o.handler(s, auth), ReadHeaderTimeout: min(headerTime, o.Idle), IdleTimeout: o.Idle, ReadTimeout: o.Idle, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), TLSConfig: security.Clone(),
 	}
 	calls := grpc.NewServer(o.grpc(auth, security)...)
@@ -333,7 +333,7 @@ func (o *Options) handler(s *service.Service, auth *tokens) http.Handler {
 func (o *Options) grpc(auth *tokens, security *tls.Config) []grpc.ServerOption {
 	body := int(min(o.Body, 1<<31-1)) // which a message of gRPC cannot exceed
 	list := []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(body), grpc.MaxSendMsgSize(1<<31 - 1), grpc.MaxConcurrentStreams(1024), grpc.ConnectionTimeout(headerTime),
+		grpc.MaxRecvMsgSize(body), grpc.MaxSendMsgSize(1<<31 - 1), grpc.MaxConcurrentStreams(1024), grpc.ConnectionTimeout(min(headerTime, o.Idle)),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: max(o.Idle, time.Minute), Time: time.Minute}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		// A window that a request of some hundred KB fits in, so that it does not wait for the client to hear of it.

@@ -21,7 +21,7 @@ import (
 // The errors of Get.
 var (
 	ErrUnknown  = errors.New("unknown model")
-	ErrNotReady = errors.New("model is not ready")
+	ErrNotReady = errors.New("not ready")
 )
 
 // Source is a model by itself: a file, or a folder such as those in Options.Dir.
@@ -253,7 +253,7 @@ func (r *Repository) Get(name, version string) (m *host.Model, number string, do
 		return nil, "", nil, err
 	}
 	if s.served == nil {
-		return nil, "", nil, fmt.Errorf("model %s version %d is %s%s: %w", name, k.version, s.state, because(s.reason), ErrNotReady)
+		return nil, "", nil, fmt.Errorf("%w: version %d is %s%s", ErrNotReady, k.version, s.state, because(s.reason))
 	}
 	u := s.served
 	u.users.Add(1)
@@ -281,14 +281,14 @@ func (r *Repository) find(name, version string) (best key, s *slot, err error) {
 	case s != nil:
 		return best, s, nil
 	case version == "":
-		return best, nil, fmt.Errorf("%s: %w", name, ErrUnknown)
+		return best, nil, ErrUnknown
 	}
 	for k := range r.at {
 		if k.name == name {
-			return best, nil, fmt.Errorf("%s has no version %s: %w", name, version, ErrUnknown)
+			return best, nil, fmt.Errorf("%w: there is no version %s", ErrUnknown, version)
 		}
 	}
-	return best, nil, fmt.Errorf("%s: %w", name, ErrUnknown)
+	return best, nil, ErrUnknown
 }
 
 // Statistics returns what was counted of a version that there is, ready or not.

@@ -184,8 +184,8 @@ func TestVersions(t *testing.T) {
 		name, version, want string
 		err                 error
 	}{
-		{"a", "11", "model a version 11 is UNAVAILABLE (", repo.ErrNotReady}, {"a", "3", "a has no version 3", repo.ErrUnknown},
-		{"a", "x", "a has no version x", repo.ErrUnknown}, {"b", "", "b", repo.ErrUnknown}, {"b", "1", "b", repo.ErrUnknown},
+		{"a", "11", "not ready: version 11 is UNAVAILABLE (", repo.ErrNotReady}, {"a", "3", "unknown model: there is no version 3", repo.ErrUnknown},
+		{"a", "x", "unknown model: there is no version x", repo.ErrUnknown}, {"b", "", "unknown model", repo.ErrUnknown}, {"b", "1", "unknown model", repo.ErrUnknown},
 	} {
 		if _, _, err := ask(r, c.name, c.version); !errors.Is(err, c.err) || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s %s: %v, want %s", c.name, c.version, err, c.want)
