@@ -33,6 +33,12 @@ var layers = [][]string{
 	{"backend/gauge"},
 	{"internal/verify"},
 	{"."},
+	{"serve/oip", "serve/queue"},
+	{"serve/host"},
+	{"serve/repo"},
+	{"serve/metrics", "serve/service"},
+	{"serve/rest", "serve/rpc"},
+	{"serve"},
 	{"cmd", "demo", "tests"},
 }
 
