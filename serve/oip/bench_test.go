@@ -1,6 +1,7 @@
 package oip_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -86,5 +87,27 @@ func BenchmarkWriteJSON(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.SetBytes(n)
+	}
+}
+
+// What encoding/json takes for the same, without a check of it.
+func BenchmarkEncodingJSON(b *testing.B) {
+	body, err := (&oip.Request{Inputs: []oip.Tensor{{Name: "x", Data: image()}}}).Body()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(body.JSON)))
+	b.ReportAllocs()
+	for b.Loop() {
+		var r struct {
+			Inputs []struct {
+				Name, Datatype string
+				Shape          []int
+				Data           []float32
+			}
+		}
+		if err := json.Unmarshal(body.JSON, &r); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -112,6 +112,35 @@ func TestEveryDatatypeIsReadInEveryForm(t *testing.T) {
 	}
 }
 
+func TestWholeNumbersAreIntegers(t *testing.T) {
+	for json, want := range map[string]*tensor.Tensor{
+		`"datatype":"UINT8","data":[1.0,2e2,-0,-0.0]`:               tensor.From([]uint8{1, 200, 0, 0}, 4),
+		`"datatype":"INT16","data":[-1.50e1,1E+3,0.0,-0]`:           tensor.From([]int16{-15, 1000, 0, 0}, 4),
+		`"datatype":"UINT64","data":[9007199254740992.0,1e3,0e9,1]`: tensor.From([]uint64{1 << 53, 1000, 0, 1}, 4),
+	} {
+		if r, err := readBody(input(`"shape":[4],`+json), ""); err != nil || !r.Inputs[0].Data.Equal(want) {
+			t.Errorf("%s: %+v (%v)", json, r, err)
+		}
+	}
+}
+
+func TestNamesOfDatatypes(t *testing.T) {
+	for _, s := range samples {
+		if name, ok := oip.Datatype(s.data.DType()); !ok || name != s.datatype {
+			t.Errorf("%v is %s, want %s", s.data.DType(), name, s.datatype)
+		}
+		if dt, ok := oip.DType(s.datatype); !ok || dt != s.data.DType() {
+			t.Errorf("%s is %v, want %v", s.datatype, dt, s.data.DType())
+		}
+	}
+	if name, ok := oip.Datatype(tensor.C64); ok {
+		t.Errorf("c64 is %s", name)
+	}
+	if dt, ok := oip.DType("fp32"); ok {
+		t.Errorf("fp32 is %v", dt)
+	}
+}
+
 func TestEveryDatatypeIsWrittenInEveryForm(t *testing.T) {
 	for _, s := range samples {
 		r := &oip.Response{ModelName: "m", Outputs: []oip.Tensor{{Name: "y", Data: s.data}}}

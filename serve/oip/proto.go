@@ -162,7 +162,7 @@ func (m *message) fromTensor(t *Tensor, p parts, raw []byte, field string) error
 	switch {
 	case err != nil:
 		return err
-	case !d.json && n > 0:
+	case !d.json && (n > 0 || filled != ""):
 		return Errorf(Invalid, "datatype %s, which has no typed contents: send it in %s", d.name, field)
 	case lengths[d.field] != n:
 		return Errorf(Invalid, "shape %s of %s has %d elements, %s has %d", shapeText(shape), d.name, n, d.field, lengths[d.field])

@@ -122,6 +122,23 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
+func TestResponsesThatAreRefused(t *testing.T) {
+	for json, want := range map[string]string{
+		`{"error":"no such model"}`: `no outputs`,
+		`{"model_name":"m","outputs":[{"name":"y","shape":[2],"datatype":"FP32","data":[1]}]}`: `output "y": shape [2] has 2 elements, data has 1`,
+		`{"model_version":1,"outputs":[]}`: `model_version is 1, want a string`,
+		`{"outputs":[]} {}`:                `JSON at byte 15 is {, want nothing behind the message`,
+	} {
+		if _, err := oip.ReadResponse([]byte(json), len(json), oip.Limits{}); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", json, err, want)
+		}
+	}
+	p := responseText(t, `outputs { name: "y" datatype: "FP32" shape: 2 } raw_output_contents: "abcd"`)
+	if _, err := oip.FromResponse(p, oip.Limits{}); err == nil || err.Error() != `output "y": shape [2] of FP32 has 8 bytes, 4 were sent` {
+		t.Error(err)
+	}
+}
+
 func TestKindsOfRefusals(t *testing.T) {
 	for json, want := range map[string]oip.Kind{
 		`{`: oip.Invalid,
@@ -212,6 +229,7 @@ func TestMessagesThatAreRefused(t *testing.T) {
 		`inputs { name: "x" datatype: "INT64" shape: 0 contents { int_contents: 1 } }`:                                          `input "x": more than the int64_contents that are wanted for INT64`,
 		`inputs { name: "x" datatype: "FP16" shape: 1 contents { fp32_contents: 1 } }`:                                          `input "x": datatype FP16, which has no typed contents: send it in raw_input_contents`,
 		`inputs { name: "x" datatype: "BF16" shape: 1 }`:                                                                        `input "x": datatype BF16, which has no typed contents: send it in raw_input_contents`,
+		`inputs { name: "x" datatype: "FP16" shape: 0 contents { fp32_contents: 1 } }`:                                          `input "x": datatype FP16, which has no typed contents: send it in raw_input_contents`,
 		`inputs { name: "x" datatype: "INT8" shape: 1 contents { int_contents: 128 } }`:                                         `input "x": element 0 is 128, want an integer in the range of INT8`,
 		`inputs { name: "x" datatype: "UINT16" shape: 2 contents { uint_contents: [0, 65536] } }`:                               `input "x": element 1 is 65536, want an integer in the range of UINT16`,
 		`inputs { name: "x" datatype: "FP32" shape: -1 }`:                                                                       `input "x": shape has -1, want a number of elements`,
