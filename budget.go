@@ -277,6 +277,8 @@ type sizing struct {
 	builds int
 	build  float64 // the seconds that one is planned to take
 	train  float64 // and those of its reconstruction
+	judge  float64 // and those that what it loses takes to evaluate, and the divergence of a combination
+	differ float64
 }
 
 func (s *sizing) close() {
@@ -426,9 +428,11 @@ func (s *sizing) run(ctx context.Context) (*Model, error) {
 	}
 	s.patterns()
 	s.step("evaluate", 0, 1)
+	began := time.Now()
 	if s.scores, err = s.evaluate(ctx, s.dense); err != nil {
 		return nil, err
 	}
+	s.judge = time.Since(began).Seconds()
 	list := s.choices()
 	if err := s.database(ctx, list); err != nil {
 		return nil, err
@@ -456,9 +460,6 @@ func (s *sizing) run(ctx context.Context) (*Model, error) {
 			points[i] = s.point(p.pick, p.divergence)
 		}
 		s.b.Tell(points, pace.Whole(s.building()))
-	}
-	if s.o.Plan != nil {
-		s.o.Plan(s.building())
 	}
 	if s.b.Front > 0 {
 		if err := s.walk(ctx, front); err != nil {
@@ -488,15 +489,34 @@ func (s *sizing) planned() int {
 	return n
 }
 
-// building plans what comes after the front: as many models as may be built.
+// building plans the models that may still be built.
 func (s *sizing) building() []Stage {
+	n := s.planned() - s.builds
+	if n <= 0 {
+		return nil
+	}
 	each, last := s.build+s.train, 0.0
 	if s.drafts() && s.b.limited() && s.b.Front == 0 {
 		each, last = s.build, s.train
 	}
-	stage := pace.Even("candidates", s.planned(), each)
+	stage := pace.Even("candidates", n, each+s.measuring(false))
 	stage.Rest = last
 	return []Stage{stage}
+}
+
+// measuring is the seconds that it takes to measure a model.
+func (s *sizing) measuring(draft bool) float64 {
+	if draft || s.drafts() && s.b.limited() && s.b.Front == 0 {
+		return sittings * sittingSeconds
+	}
+	return sittings*sittingSeconds + s.judge
+}
+
+// ahead has what is next planned in front of the models that may still be built.
+func (s *sizing) ahead(next ...Stage) {
+	if s.o.Plan != nil {
+		s.o.Plan(append(next, s.building()...))
+	}
 }
 
 // stages plans the work roughly; what it takes corrects that.
@@ -642,6 +662,7 @@ func (s *sizing) front(ctx context.Context) ([]combination, error) {
 	s.joint = s.price()
 	var list []combination
 	picks := slices.Concat([][]int{make([]int, len(s.items))}, alone[1:], budget.Front(s.joint, n)[1:])
+	began := time.Now()
 	for i, p := range picks {
 		s.step("compare", i, len(picks))
 		d, err := s.divergence(ctx, p)
@@ -650,6 +671,7 @@ func (s *sizing) front(ctx context.Context) ([]combination, error) {
 		}
 		list = append(list, combination{p, d})
 	}
+	s.differ = time.Since(began).Seconds() / float64(len(picks))
 	slices.SortStableFunc(list, func(a, b combination) int {
 		return cmp.Or(cmp.Compare(s.uses(b.pick), s.uses(a.pick)), cmp.Compare(b.divergence, a.divergence))
 	})

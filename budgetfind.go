@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"spc/internal/pace"
 	"spc/ir/option"
 	"spc/ir/tensor"
 	"spc/passes/budget"
@@ -35,10 +36,16 @@ func (m *made) close() {
 
 // make builds a combination and measures it. A draft is not reconstructed, which changes no time and no size, and its drop is not measured.
 func (s *sizing) make(ctx context.Context, pick []int, divergence float64, draft bool) (*made, error) {
-	s.step("candidates", s.builds, max(s.planned(), s.builds+1))
+	if s.o.Plan == nil {
+		s.step("candidates", s.builds, max(s.planned(), s.builds+1))
+	}
 	s.builds++
 	o := s.o
-	o.Progress, o.Plan = nil, nil
+	if o.Plan != nil { // the stages of the compilation are told in the place of what is one of this
+		o.Plan = func(stages []Stage) {
+			s.ahead(append(slices.Clone(stages), pace.Even("measure", 1, s.measuring(draft)))...)
+		}
+	}
 	o.Quantize, o.small = s.types(s.integerWeights(pick)), map[string]bool{}
 	for _, w := range s.smallWeights(pick) {
 		o.small[w] = true
@@ -64,6 +71,7 @@ func (s *sizing) make(ctx context.Context, pick []int, divergence float64, draft
 	if out.point.Integers > 0 {
 		out.point.KeepFloat = s.keptFloat(m)
 	}
+	s.step("measure", 0, 1)
 	if err := s.gauge(ctx, out); err != nil {
 		out.close()
 		return nil, err
@@ -333,10 +341,10 @@ func (s *sizing) reach(ctx context.Context, front []combination) (*Model, error)
 	return s.keep(&found), nil
 }
 
-// search builds combinations, at most as many as there are tries left, until one is within the limits and hardly any better than that.
+// search builds combinations, at most as many as there are tries left, until one is within the limits and hardly any better than that. One that is not,
+// though others were, is what was loosened too much: the next lies between.
 func (s *sizing) search(ctx context.Context, adjust []float64, tries *int, built *[][]int, found **made) error {
-	for *tries > 0 {
-		*tries--
+	for again := 2 * mostTries; *tries > 0 && again > 0; again-- {
 		limits := make([]float64, len(s.limit))
 		for i, l := range s.limit {
 			if limits[i] = l - adjust[i]; s.what[i] == "time" {
@@ -355,13 +363,14 @@ func (s *sizing) search(ctx context.Context, adjust []float64, tries *int, built
 			return err
 		}
 		if slices.ContainsFunc(*built, func(p []int) bool { return slices.Equal(p, pick) }) {
-			if !ok || *found != nil {
+			if !ok || *found != nil && slices.Equal((*found).pick, pick) {
 				return nil
 			}
 			s.tighten(adjust, pick) // until another comes
 			continue
 		}
 		*built = append(*built, pick)
+		*tries--
 		m, err := s.make(ctx, pick, divergence, s.drafts())
 		if err != nil {
 			return err
@@ -372,10 +381,10 @@ func (s *sizing) search(ctx context.Context, adjust []float64, tries *int, built
 		if met && (before == nil || m.point.Divergence < before.point.Divergence) {
 			before.close()
 			*found = m
-		} else if m.close(); before != nil { // what was loosened too much
+		} else if m.close(); met { // and is no better
 			return nil
 		}
-		if again := s.adjust(adjust, m, met); !again {
+		if !s.adjust(adjust, m, met) {
 			return nil
 		}
 	}
@@ -543,6 +552,7 @@ func (s *sizing) evolve(ctx context.Context, limits []float64, pick []int, first
 		return pick, d, err
 	}
 	const offspring = 8
+	s.ahead(pace.Even("search", n, s.differ))
 	return budget.Evolve(ctx, s.items, limits, pick, budget.Search{
 		Generations: max(1, n/offspring), Offspring: min(offspring, n), Seed: 1, Measure: s.divergence,
 		Step: func(done, total int) { s.step("search", done, total) },
