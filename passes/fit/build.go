@@ -13,6 +13,7 @@ import (
 	"spc/passes/calib"
 	"spc/passes/obs"
 	"spc/passes/prune"
+	"spc/passes/recon"
 )
 
 // exactWork bounds the multiplications of a method in a layer, beyond which SparseGPT
@@ -100,6 +101,20 @@ func (f *fitter) sees(take func(i int) bool) *calib.Observer {
 	o := *f.Observer
 	o.Inputs = some(o.Inputs, take)
 	return &o
+}
+
+// learning is the observer of what layers are built on: all samples but, where what is left is trained afterwards, those that judge that, since
+// weights that were solved for on these are hard to better there. Gates are judged against a model that has seen as much of them.
+func (f *fitter) learning() *calib.Observer {
+	if !f.trains() || f.samples < recon.HeldOut { // of fewer some rows of each judge
+		return f.Observer
+	}
+	return f.sees(func(i int) bool { return !recon.Holds(i, f.samples) })
+}
+
+// trains reports whether weights are trained after they were chosen, which recon does.
+func (f *fitter) trains() bool {
+	return f.Reconstruct != nil || slices.ContainsFunc(f.asked(), func(r *refinement) bool { return r.after != nil })
 }
 
 // trial is a model as it was built.

@@ -57,7 +57,7 @@ func (f *fitter) depth(out *Result) error {
 		return err
 	}
 	f.layers = f.behind(branches)
-	best, _, err := f.build("prune", make([]float64, len(f.layers)), f.Observer)
+	best, _, err := f.build("prune", make([]float64, len(f.layers)), f.learning())
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ const (
 // squares of each layer, as OBS leaves them. Where that does not bring the model's outputs nearer
 // to the dense one's, on samples that no gate was trained on, the model is the one that OBS left.
 func (f *fitter) final(sparsities []float64) (*trial, error) {
-	t, _, err := f.build("prune", sparsities, f.Observer)
+	t, _, err := f.build("prune", sparsities, f.learning())
 	if err != nil || f.Method != Gates {
 		return t, err
 	}
@@ -37,7 +37,7 @@ func (f *fitter) final(sparsities []float64) (*trial, error) {
 	if err != nil {
 		return nil, err
 	}
-	learnt, _, err := f.build("solve", sparsities, f.Observer)
+	learnt, _, err := f.build("solve", sparsities, f.learning())
 	if err != nil {
 		return nil, err
 	}
