@@ -3,6 +3,7 @@ package spc_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"math"
@@ -20,12 +21,18 @@ import (
 // perceptron is a model of some products, of which all may be pruned but the last.
 func perceptron(t *testing.T) []byte {
 	t.Helper()
+	return perceptronOf(t, archs.He(48), "batch")
+}
+
+// perceptronOf is the perceptron with such weights, whose batch has such a size.
+func perceptronOf(t *testing.T, weights archs.Fill, batch any) []byte {
+	t.Helper()
 	b := archs.New("perceptron", 17)
-	x := b.Input("x", archs.Float32, "batch", 48)
+	x := b.Input("x", archs.Float32, batch, 48)
 	for _, name := range []string{"first", "second", "third"} {
-		x = b.Node("Relu", nil, b.Node("MatMul", nil, x, b.Weight(name, archs.He(48), 48, 48)))
+		x = b.Node("Relu", nil, b.Node("MatMul", nil, x, b.Weight(name, weights, 48, 48)))
 	}
-	b.Output("y", b.Node("MatMul", nil, x, b.Weight("last", archs.He(48), 48, 5)), archs.Float32, "batch", 5)
+	b.Output("y", b.Node("MatMul", nil, x, b.Weight("last", weights, 48, 5)), archs.Float32, batch, 5)
 	m, err := b.Model(1)
 	if err != nil {
 		t.Fatal(err)
@@ -115,6 +122,36 @@ func TestBudgetsHoldOfTheModel(t *testing.T) {
 			}
 		}
 		m.Close()
+	}
+}
+
+// A model whose weights are all zero has nothing to remove, and is within what it is within as it is.
+func TestBudgetsOfNothingButZeros(t *testing.T) {
+	drop := 5.0
+	for _, budget := range []spc.Budget{{FLOPs: 0.5}, {Size: 1}, {MaxDrop: &drop, Speedup: 1e5}} {
+		o, b := forBudget(t)
+		o.Bytes, b.Budget = perceptronOf(t, archs.Fill{}, "batch"), budget
+		m, err := spc.CompileWithin(t.Context(), o, b)
+		if budget.FLOPs > 0 {
+			if err != nil {
+				t.Errorf("%+v: %v", budget, err)
+				continue
+			}
+			tried := m.Explain().Budget.Tried
+			if last := tried[len(tried)-1]; last.FLOPs != 0 || last.Sparsity != 1 {
+				t.Errorf("%+v", last)
+			}
+			m.Close()
+			continue
+		}
+		var cannot *spc.BudgetError
+		if !errors.As(err, &cannot) || len(cannot.Nearest) == 0 {
+			t.Errorf("%+v: %v, want that it cannot be met", budget, err)
+			continue
+		}
+		if _, err := json.Marshal(cannot); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -347,9 +384,9 @@ func TestBudgetsThatMakeNoSense(t *testing.T) {
 		"Prune.Pattern block:4x1": func(o *spc.CompileOptions, _ *spc.BudgetOptions) {
 			o.Prune.Pattern = spc.Pattern{Kind: spc.Block, R: 4, C: 1}
 		},
-		"Allocate layer beside":  func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Allocate = spc.PerLayer },
-		"StopAfter or":           func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Debug.StopAfter = "fold" },
-		"Inputs is missing":      func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Inputs = nil },
+		"Allocate layer beside":    func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Allocate = spc.PerLayer },
+		"StopAfter or":             func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Debug.StopAfter = "fold" },
+		"Inputs is missing":        func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Inputs = nil },
 		"channels depend":        func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Patterns = []spc.Pattern{{Kind: spc.Channel}} },
 		"2 scores of samples":    func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Evaluate = uneven() },
 		"no weight of the model": func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Keep = []string{"*"} },
