@@ -162,6 +162,9 @@ func (b *BudgetOptions) check(o *CompileOptions) error {
 		if p.Kind == prune.Depth {
 			return option.Errorf("%v %v: a budget chooses for each layer, and branches go as a whole", option.Pattern, p)
 		}
+		if own, ok := p.OwnSparsity(); p.Kind == prune.Dense || ok && own == 0 {
+			return option.Errorf("%v %v keeps every weight, and leaves a budget nothing to choose", option.Pattern, p)
+		}
 	}
 	return nil
 }
@@ -391,8 +394,14 @@ func (s *sizing) choices() (list []fit.Choice) {
 			list = append(list, fit.Choice{Pattern: p, Sparsity: own})
 			continue
 		}
+		least := p.LeastSparsity()
+		if least > 0 {
+			list = append(list, fit.Choice{Pattern: p, Sparsity: least})
+		}
 		for _, x := range sparsities {
-			list = append(list, fit.Choice{Pattern: p, Sparsity: x})
+			if x > least {
+				list = append(list, fit.Choice{Pattern: p, Sparsity: x})
+			}
 		}
 	}
 	return list

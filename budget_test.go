@@ -15,6 +15,7 @@ import (
 	"spc"
 	"spc/data"
 	"spc/ir/tensor"
+	"spc/passes/prune"
 	"spc/tests/archs"
 )
 
@@ -152,6 +153,28 @@ func TestBudgetsOfNothingButZeros(t *testing.T) {
 		if _, err := json.Marshal(cannot); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// With N:M in blocks shares begin at its own.
+func TestBudgetsOfPatternsInBlocks(t *testing.T) {
+	for _, text := range []string{"uniform-block:4x4+2:4", "block:12x12+1:3", "uniform-block:8x8+4:4", "2:4", "unstructured"} {
+		o, b := forBudget(t)
+		p, err := spc.ParsePattern(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Patterns, b.FLOPs = []spc.Pattern{p}, 0.6
+		m, err := spc.CompileWithin(t.Context(), o, b)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		tried := m.Explain().Budget.Tried
+		if last := tried[len(tried)-1]; last.FLOPs > 0.6 || !strings.HasSuffix(last.Layers[0], ","+text) && !strings.HasSuffix(last.Layers[0], "=0") {
+			t.Errorf("%s: %+v", text, last)
+		}
+		m.Close()
 	}
 }
 
@@ -387,6 +410,10 @@ func TestBudgetsThatMakeNoSense(t *testing.T) {
 		"Allocate layer beside":    func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Allocate = spc.PerLayer },
 		"StopAfter or":             func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Debug.StopAfter = "fold" },
 		"Inputs is missing":        func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Inputs = nil },
+		"dense keeps every weight": func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Patterns = []spc.Pattern{{Kind: prune.Dense}} },
+		"4:4 keeps every weight": func(_ *spc.CompileOptions, b *spc.BudgetOptions) {
+			b.Patterns = []spc.Pattern{{Kind: spc.NM, N: 4, M: 4}}
+		},
 		"channels depend":        func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Patterns = []spc.Pattern{{Kind: spc.Channel}} },
 		"2 scores of samples":    func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Evaluate = uneven() },
 		"no weight of the model": func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Keep = []string{"*"} },
