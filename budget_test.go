@@ -60,8 +60,8 @@ func noise(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, err
 func forBudget(t *testing.T) (spc.CompileOptions, spc.BudgetOptions) {
 	t.Helper()
 	o := spc.CompileOptions{Bytes: perceptron(t), Calibration: spc.Calibration{Inputs: noise, Count: 64}, Run: spc.RunOptions{Threads: 1}}
-	b := spc.BudgetOptions{Search: 8, Inputs: func(ports []spc.Port, shapes map[string][]int) (map[string]*tensor.Tensor, error) {
-		x, err := data.Random{Seed: 1}.Tensor("x", tensor.F32, shapes["x"], 0)
+	b := spc.BudgetOptions{Search: 8, Inputs: func([]spc.Port) (map[string]*tensor.Tensor, error) {
+		x, err := data.Random{Seed: 1}.Tensor("x", tensor.F32, []int{1, 48}, 0)
 		return map[string]*tensor.Tensor{"x": x}, err
 	}}
 	return o, b
@@ -129,7 +129,7 @@ func TestBudgetsHoldOfTheModel(t *testing.T) {
 // A model whose weights are all zero has nothing to remove, and is within what it is within as it is.
 func TestBudgetsOfNothingButZeros(t *testing.T) {
 	drop := 5.0
-	for _, budget := range []spc.Budget{{FLOPs: 0.5}, {Size: 1}, {MaxDrop: &drop, Speedup: 1e5}} {
+	for _, budget := range []spc.Budget{{FLOPs: 0.5}, {MaxDrop: &drop, Speedup: 1e5}} {
 		o, b := forBudget(t)
 		o.Bytes, b.Budget = perceptronOf(t, archs.Fill{}, "batch"), budget
 		m, err := spc.CompileWithin(t.Context(), o, b)
@@ -158,7 +158,7 @@ func TestBudgetsOfNothingButZeros(t *testing.T) {
 
 // With N:M in blocks shares begin at its own.
 func TestBudgetsOfPatternsInBlocks(t *testing.T) {
-	for _, text := range []string{"uniform-block:4x4+2:4", "block:12x12+1:3", "uniform-block:8x8+4:4", "2:4", "unstructured"} {
+	for _, text := range []string{"uniform-block:4x4+2:4", "block:12x12+1:3", "unstructured"} {
 		o, b := forBudget(t)
 		p, err := spc.ParsePattern(text)
 		if err != nil {
@@ -175,6 +175,38 @@ func TestBudgetsOfPatternsInBlocks(t *testing.T) {
 			t.Errorf("%s: %+v", text, last)
 		}
 		m.Close()
+	}
+}
+
+// A batch that has no name is one sample, as one that has.
+func TestBudgetsOfBatchesWithoutAName(t *testing.T) {
+	o, b := forBudget(t)
+	o.Bytes, b.FLOPs = perceptronOf(t, archs.He(48), ""), 0.5
+	m, err := spc.CompileWithin(t.Context(), o, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if d := m.Inputs()[0].Dims[0]; !d.Fresh() {
+		t.Errorf("the batch is %v, want one without a name", d)
+	}
+}
+
+// Formats are chosen for the sizes that are measured.
+func TestBudgetsChooseFormatsForWhatIsMeasured(t *testing.T) {
+	o, b := forBudget(t)
+	b.FLOPs = 0.5
+	b.Inputs = func([]spc.Port) (map[string]*tensor.Tensor, error) {
+		x, err := data.Random{Seed: 1}.Tensor("x", tensor.F32, []int{3, 48}, 0)
+		return map[string]*tensor.Tensor{"x": x}, err
+	}
+	m, err := spc.CompileWithin(t.Context(), o, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if open := m.Explain().Open; len(open) != 1 || !slices.Equal(open[0].Sizes.Only, []int{3}) {
+		t.Errorf("formats are for %+v, want a batch of 3", open)
 	}
 }
 

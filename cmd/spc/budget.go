@@ -147,16 +147,8 @@ func (f *budgetFlags) options(c *cobra.Command, calib *calibFlags, s sizes) (b s
 	if f.pareto != "" {
 		b.Front = f.points
 	}
-	b.Inputs = func(ports []spc.Port, shapes map[string][]int) (map[string]*tensor.Tensor, error) {
-		in := map[string]*tensor.Tensor{}
-		for _, p := range ports {
-			t, err := data.Random{Seed: 1}.Tensor(p.Name, p.DType, shapes[p.Name], p.Bound)
-			if err != nil {
-				return nil, err
-			}
-			in[p.Name] = t
-		}
-		return in, nil
+	b.Inputs = func(ports []spc.Port) (map[string]*tensor.Tensor, error) {
+		return (&request{ports: ports, sizes: s, missing: &data.Random{Seed: 1}}).tensors()
 	}
 	if f.data == "" {
 		return b, done, nil
