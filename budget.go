@@ -375,9 +375,10 @@ func (s *sizing) patterns() {
 }
 
 // integers reports whether the model comes with weights of 8-bit integers.
-func (s *sizing) integers() bool {
-	return slices.ContainsFunc(s.dense.report.Layers, func(l Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() })
-}
+func (s *sizing) integers() bool { return slices.ContainsFunc(s.dense.report.Layers, ofIntegers) }
+
+// ofIntegers reports whether a layer's weights are 8-bit integers.
+func ofIntegers(l Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() }
 
 // choices are those of each layer.
 func (s *sizing) choices() (list []fit.Choice) {
@@ -544,7 +545,9 @@ func (s *sizing) before(ctx context.Context) (g *ir.Graph, pc *passes.Context, d
 	if pc.Choose.Sizes, err = c.open(g, info); err != nil {
 		return nil, nil, done, err
 	}
-	err = passes.Before(ctx, pc, g, "prune")
+	if err = passes.Before(ctx, pc, g, "prune"); err == nil {
+		_, err = quant.Widen(g) // as pruning begins with
+	}
 	return g, pc, done, err
 }
 

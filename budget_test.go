@@ -7,6 +7,7 @@ import (
 	"errors"
 	"iter"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"spc"
 	"spc/data"
+	"spc/ir/onnx/onnxpb"
 	"spc/ir/tensor"
 	"spc/passes/prune"
 	"spc/tests/archs"
@@ -207,6 +209,56 @@ func TestBudgetsChooseFormatsForWhatIsMeasured(t *testing.T) {
 	defer m.Close()
 	if open := m.Explain().Open; len(open) != 1 || !slices.Equal(open[0].Sizes.Only, []int{3}) {
 		t.Errorf("formats are for %+v, want a batch of 3", open)
+	}
+}
+
+// narrowPerceptron is the perceptron with weights of 8-bit integers behind DequantizeLinear nodes, and activations likewise.
+func narrowPerceptron(t *testing.T) []byte {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(1, 2))
+	b := archs.New("narrow", 17)
+	zero := b.Constant(&onnxpb.TensorProto{DataType: int32(onnxpb.TensorProto_INT8), RawData: []byte{0}})
+	x := b.Input("x", archs.Float32, "batch", 48)
+	for _, name := range []string{"first", "second", "third", "last"} {
+		codes := make([]byte, 48*48)
+		for i := range codes {
+			codes[i] = byte(int8(rng.IntN(255) - 127))
+		}
+		w := b.Initializer(name, &onnxpb.TensorProto{DataType: int32(onnxpb.TensorProto_INT8), Dims: []int64{48, 48}, RawData: codes})
+		x = b.Node("DequantizeLinear", nil, b.Node("QuantizeLinear", nil, x, b.Scalar(0.03), zero), b.Scalar(0.03), zero)
+		x = b.Node("Relu", nil, b.Node("MatMul", nil, x, b.Node("DequantizeLinear", nil, w, b.Scalar(0.002), zero)))
+	}
+	b.Output("y", x, archs.Float32, "batch", 48)
+	m, err := b.Model(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Bytes()
+}
+
+// Weights that a model stores as integers are pruned for a budget as they are without one, and are no choice of types.
+func TestBudgetsOfModelsOfIntegers(t *testing.T) {
+	for _, mixed := range []bool{false, true} {
+		o, b := forBudget(t)
+		o.Bytes, b.FLOPs = narrowPerceptron(t), 0.6
+		if b.Mixed = mixed; mixed {
+			o.Quantize.Type = tensor.I8
+		}
+		m, err := spc.CompileWithin(t.Context(), o, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, all := 0, 0
+		for _, l := range m.Explain().Layers {
+			if left, all = left+l.Nonzeros, all+l.Rows*l.Cols; l.DType != "i8" {
+				t.Errorf("%s is %s, want integers", l.Name, l.DType)
+			}
+		}
+		tried := m.Explain().Budget.Tried
+		if last := tried[len(tried)-1]; float64(left) > 0.6*float64(all) || left == 0 || last.Integers > 0 {
+			t.Errorf("mixed %v: %d of %d weights are left, %+v", mixed, left, all, last)
+		}
+		m.Close()
 	}
 }
 
