@@ -93,6 +93,18 @@ func TestBudgetsThatCannotBeMet(t *testing.T) {
 	}
 }
 
+// Random inputs need no preprocessing, the images that judge the model do.
+func TestBudgetsOfRandomInputsAreJudgedOnImages(t *testing.T) {
+	workspace(t)
+	writeNPY(t, "some.npy", tensor.New(tensor.U8, 40, 3, 16, 16))
+	writeNPY(t, "classes.npy", tensor.FromInt64s(tensor.I64, make([]int64, 40), 40))
+	args := []string{"compile", "model.onnx", "-o", "a.spx", "--calib", "random:1", "--max-drop", "100", "--eval-data", "some.npy", "--labels", "classes.npy", "--threads", "1", "--quiet"}
+	if out := ok(t, append(args, "--preprocess", "imagenet")...); !strings.Contains(out, "points lost on 40 samples") {
+		t.Errorf("%s, want what is lost", out)
+	}
+	fails(t, args, "images need --preprocess")
+}
+
 func TestBudgetFlags(t *testing.T) {
 	workspace(t)
 	writeNPY(t, "few.npy", tensor.New(tensor.U8, 3, 3, 16, 16))
@@ -116,6 +128,8 @@ func TestBudgetFlags(t *testing.T) {
 		"leaves types to a budget of spc compile":                       {"prune", "model.onnx", "-o", "p.onnx", "--quantize", "auto"},
 		"--quantize \"few\": want one of none, int8, fp16, bf16, auto":  budgeted("--max-drop", "1", "--quantize", "few"),
 		"dimension t of input ids i64[batch,t] is open, give --dim t=N": {"compile", "lm.onnx", "--calib", "random:1", "--speedup", "2"},
+		"--samples has no use with --calib random":                      {"compile", "model.onnx", "--calib", "random:1", "--max-drop", "1", "--eval-data", "few.npy", "--labels", "classes.npy", "--preprocess", "none", "--samples", "even"},
+		"--preprocess has no use with --calib random":                   {"compile", "model.onnx", "--calib", "random:1", "--max-drop", "1", "--preprocess", "none"},
 		"--points 1":    budgeted("--pareto", "front.csv", "--points", "1"),
 		"--max-drop -1": budgeted("--max-drop", "-1"),
 		"--metric \"nearly\", want top1, top5 or perplexity":             budgeted("--max-drop", "1", "--eval-data", "few.npy", "--labels", "classes.npy", "--metric", "nearly"),
