@@ -109,6 +109,7 @@ func TestBudgetFlags(t *testing.T) {
 	workspace(t)
 	writeNPY(t, "few.npy", tensor.New(tensor.U8, 3, 3, 16, 16))
 	writeNPY(t, "classes.npy", tensor.FromInt64s(tensor.I64, []int64{0, 1, 2}, 3))
+	writeFile(t, "layers", []byte("a database"))
 	for want, args := range map[string][]string{
 		"--eval-data has no use without a budget":                       {"compile", "model.onnx", "--eval-data", "photos"},
 		"--sparsity and a budget exclude each other":                    budgeted("--speedup", "2", "--sparsity", "0.5"),
@@ -128,6 +129,7 @@ func TestBudgetFlags(t *testing.T) {
 		"leaves types to a budget of spc compile":                       {"prune", "model.onnx", "-o", "p.onnx", "--quantize", "auto"},
 		"--quantize \"few\": want one of none, int8, fp16, bf16, auto":  budgeted("--max-drop", "1", "--quantize", "few"),
 		"dimension t of input ids i64[batch,t] is open, give --dim t=N": {"compile", "lm.onnx", "--calib", "random:1", "--speedup", "2"},
+		"open layers: -o layers would replace it":                       budgeted("--speedup", "2", "-o", "layers", "--calib-cache", "layers"),
 		"--samples has no use with --calib random":                      {"compile", "model.onnx", "--calib", "random:1", "--max-drop", "1", "--eval-data", "few.npy", "--labels", "classes.npy", "--preprocess", "none", "--samples", "even"},
 		"--preprocess has no use with --calib random":                   {"compile", "model.onnx", "--calib", "random:1", "--max-drop", "1", "--preprocess", "none"},
 		"--points 1":    budgeted("--pareto", "front.csv", "--points", "1"),
