@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"spc"
+	"spc/ir/onnx/onnxpb"
 	"spc/ir/tensor"
+	"spc/tests/archs"
 )
 
 // budgeted are arguments of a compile of the tests' model for a budget, on samples that are there.
@@ -93,6 +95,16 @@ func TestBudgetsThatCannotBeMet(t *testing.T) {
 	}
 }
 
+// letters is a model with an input of strings.
+func letters() (*archs.Model, error) {
+	b := archs.New("text", 17)
+	s := b.Input("s", onnxpb.TensorProto_STRING, "batch", "letters")
+	x := b.Input("x", archs.Float32, "batch", 8)
+	b.Output("z", b.Node("Identity", nil, s), onnxpb.TensorProto_STRING, "batch", "letters")
+	b.Output("y", b.Node("MatMul", nil, x, b.Weight("w", archs.He(8), 8, 8)), archs.Float32, "batch", 8)
+	return b.Model(1)
+}
+
 // Random inputs need no preprocessing, the images that judge the model do.
 func TestBudgetsOfRandomInputsAreJudgedOnImages(t *testing.T) {
 	workspace(t)
@@ -109,6 +121,7 @@ func TestBudgetFlags(t *testing.T) {
 	workspace(t)
 	writeNPY(t, "few.npy", tensor.New(tensor.U8, 3, 3, 16, 16))
 	writeNPY(t, "classes.npy", tensor.FromInt64s(tensor.I64, []int64{0, 1, 2}, 3))
+	writeModel(t, "text.onnx", letters)
 	writeFile(t, "layers", []byte("a database"))
 	for want, args := range map[string][]string{
 		"--eval-data has no use without a budget":                       {"compile", "model.onnx", "--eval-data", "photos"},
@@ -129,6 +142,7 @@ func TestBudgetFlags(t *testing.T) {
 		"leaves types to a budget of spc compile":                       {"prune", "model.onnx", "-o", "p.onnx", "--quantize", "auto"},
 		"--quantize \"few\": want one of none, int8, fp16, bf16, auto":  budgeted("--max-drop", "1", "--quantize", "few"),
 		"dimension t of input ids i64[batch,t] is open, give --dim t=N": {"compile", "lm.onnx", "--calib", "random:1", "--speedup", "2"},
+		"random input s: no random elements of type string":             {"compile", "text.onnx", "--calib", "random:1", "--speedup", "2"},
 		"open layers: -o layers would replace it":                       budgeted("--speedup", "2", "-o", "layers", "--calib-cache", "layers"),
 		"--samples has no use with --calib random":                      {"compile", "model.onnx", "--calib", "random:1", "--max-drop", "1", "--eval-data", "few.npy", "--labels", "classes.npy", "--preprocess", "none", "--samples", "even"},
 		"--preprocess has no use with --calib random":                   {"compile", "model.onnx", "--calib", "random:1", "--max-drop", "1", "--preprocess", "none"},
