@@ -174,7 +174,7 @@ func (f *budgetFlags) options(c *cobra.Command, calib *calibFlags, s sizes) (b s
 	}
 	b.Evaluate = func(ctx context.Context, m *spc.Model) ([]float64, error) {
 		e := e // scores start anew
-		e.path, e.model, e.output = f.data, m, m.Outputs()[0].Name
+		e.path, e.model, e.output = c.Flags().Arg(0), m, m.Outputs()[0].Name
 		if err := e.fit(m.Inputs(), s); err != nil {
 			return nil, err
 		}

@@ -121,6 +121,7 @@ func TestBudgetFlags(t *testing.T) {
 	workspace(t)
 	writeNPY(t, "few.npy", tensor.New(tensor.U8, 3, 3, 16, 16))
 	writeNPY(t, "classes.npy", tensor.FromInt64s(tensor.I64, []int64{0, 1, 2}, 3))
+	writeNPY(t, "others.npy", tensor.FromInt64s(tensor.I64, []int64{0, 1, 20}, 3))
 	writeModel(t, "text.onnx", letters)
 	writeFile(t, "layers", []byte("a database"))
 	for want, args := range map[string][]string{
@@ -141,6 +142,7 @@ func TestBudgetFlags(t *testing.T) {
 		"--quantize auto leaves types to a budget":                      {"compile", "model.onnx", "--quantize", "auto"},
 		"leaves types to a budget of spc compile":                       {"prune", "model.onnx", "-o", "p.onnx", "--quantize", "auto"},
 		"--quantize \"few\": want one of none, int8, fp16, bf16, auto":  budgeted("--max-drop", "1", "--quantize", "few"),
+		"spc: model.onnx: sample 2 of few.npy: label 20, want":          budgeted("--max-drop", "1", "--eval-data", "few.npy", "--labels", "others.npy"),
 		"dimension t of input ids i64[batch,t] is open, give --dim t=N": {"compile", "lm.onnx", "--calib", "random:1", "--speedup", "2"},
 		"random input s: no random elements of type string":             {"compile", "text.onnx", "--calib", "random:1", "--speedup", "2"},
 		"open layers: -o layers would replace it":                       budgeted("--speedup", "2", "-o", "layers", "--calib-cache", "layers"),
