@@ -146,6 +146,8 @@ func TestBudgetFlags(t *testing.T) {
 		"dimension t of input ids i64[batch,t] is open, give --dim t=N": {"compile", "lm.onnx", "--calib", "random:1", "--speedup", "2"},
 		"random input s: no random elements of type string":             {"compile", "text.onnx", "--calib", "random:1", "--speedup", "2"},
 		"open layers: -o layers would replace it":                       budgeted("--speedup", "2", "-o", "layers", "--calib-cache", "layers"),
+		"--calib-cache model.onnx: no database of layers":               budgeted("--speedup", "2", "--calib-cache", "model.onnx"),
+		"--calib-cache: open photos: not a regular file":                budgeted("--speedup", "2", "--calib-cache", "photos"),
 		"--samples has no use with --calib random":                      {"compile", "model.onnx", "--calib", "random:1", "--max-drop", "1", "--eval-data", "few.npy", "--labels", "classes.npy", "--preprocess", "none", "--samples", "even"},
 		"--preprocess has no use with --calib random":                   {"compile", "model.onnx", "--calib", "random:1", "--max-drop", "1", "--preprocess", "none"},
 		"--points 1":    budgeted("--pareto", "front.csv", "--points", "1"),
