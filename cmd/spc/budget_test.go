@@ -142,6 +142,7 @@ func TestBudgetFlags(t *testing.T) {
 		"--quantize auto leaves types to a budget":                      {"compile", "model.onnx", "--quantize", "auto"},
 		"leaves types to a budget of spc compile":                       {"prune", "model.onnx", "-o", "p.onnx", "--quantize", "auto"},
 		"--quantize \"few\": want one of none, int8, fp16, bf16, auto":  budgeted("--max-drop", "1", "--quantize", "few"),
+		"--points needs --pareto, too":                                  budgeted("--speedup", "2", "--points", "3"),
 		"spc: model.onnx: sample 2 of few.npy: label 20, want":          budgeted("--max-drop", "1", "--eval-data", "few.npy", "--labels", "others.npy"),
 		"dimension t of input ids i64[batch,t] is open, give --dim t=N": {"compile", "lm.onnx", "--calib", "random:1", "--speedup", "2"},
 		"random input s: no random elements of type string":             {"compile", "text.onnx", "--calib", "random:1", "--speedup", "2"},

@@ -53,7 +53,7 @@ var exclusive = map[string][]string{
 }
 
 // together lists flags that come with each other, in all commands.
-var together = [][2]string{{"mean", "std"}, {"std", "mean"}, {"tune-budget", "tune"}, {"timings", "tune"}, {"anew", "tune"}}
+var together = [][2]string{{"mean", "std"}, {"std", "mean"}, {"points", "pareto"}, {"tune-budget", "tune"}, {"timings", "tune"}, {"anew", "tune"}}
 
 // markExclusive has shells not complete a flag beside one that excludes it.
 func markExclusive(c *cobra.Command) {
