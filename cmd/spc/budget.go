@@ -17,6 +17,7 @@ import (
 
 	"spc"
 	"spc/data"
+	"spc/ir/option"
 	"spc/ir/tensor"
 )
 
@@ -69,7 +70,7 @@ func (f *budgetFlags) add(c *cobra.Command) {
 func parseLatency(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 || d > time.Hour {
-		return 0, fmt.Errorf("%q, want a time such as 5ms or 800us, up to 1h", s)
+		return 0, option.Errorf("%v %q: want a time such as 5ms or 800us, up to 1h", option.Latency, s)
 	}
 	return d, nil
 }
@@ -92,7 +93,7 @@ func parseSize(s string) (int64, error) {
 		}
 		break
 	}
-	return 0, fmt.Errorf("%q, want a size such as 10MB or 800KB", s)
+	return 0, option.Errorf("%v %q: want a size such as 10MB or 800KB", option.Size, s)
 }
 
 // given reports whether any of some flags was given.
@@ -128,7 +129,7 @@ func (f *budgetFlags) needless(c *cobra.Command) error {
 	}
 	for _, name := range []string{"speedup", "flops"} {
 		if v := map[string]float64{"speedup": f.speedup, "flops": f.flops}[name]; fs.Changed(name) && !(v > 0) {
-			return fmt.Errorf("--%s %v, want a number above 0", name, v)
+			return fmt.Errorf("--%s %v, want %s", name, v, bounds[name].want)
 		}
 	}
 	return nil
