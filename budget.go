@@ -40,8 +40,8 @@ type BudgetOptions struct {
 	// Mixed leaves it to the budget which layers are in 8-bit integers, as CompileOptions.Quantize says, of I8, and which in floats. Patterns are those of floats,
 	// and, where they are given, of integers, too; by default these have uniform-block:1x4.
 	Mixed bool
-	// Inputs makes inputs of such shapes, by the names of the ports, on which times are measured.
-	Inputs func(ports []Port, shapes map[string][]int) (map[string]*tensor.Tensor, error)
+	// Inputs makes the inputs on which times are measured: of one sample, where nobody says how many they are.
+	Inputs func(ports []Port) (map[string]*tensor.Tensor, error)
 	// Evaluate scores a model on samples that calibration does not see, in the same order every time: each sample in points, of which more
 	// are better, so that a mean of 100 is all that can be right. Where it is nil, points are hundredths of a nat of divergence
 	// from the dense model on a quarter of the calibration's runs, which nothing else sees then.
@@ -161,6 +161,9 @@ func (b *BudgetOptions) check(o *CompileOptions) error {
 		}
 		if p.Kind == prune.Depth {
 			return option.Errorf("%v %v: a budget chooses for each layer, and branches go as a whole", option.Pattern, p)
+		}
+		if own, ok := p.OwnSparsity(); p.Kind == prune.Dense || ok && own == 0 {
+			return option.Errorf("%v %v keeps every weight, and leaves a budget nothing to choose", option.Pattern, p)
 		}
 	}
 	return nil
@@ -312,44 +315,42 @@ func (s *sizing) compileDense(ctx context.Context) (err error) {
 	if s.dense, err = Compile(ctx, o); err != nil {
 		return err
 	}
-	shapes := map[string][]int{}
-	for _, p := range s.dense.Inputs() {
-		if !p.Ranked {
-			return option.Errorf("input %s is %v: to measure times its size has to be known, give %v", p.Name, p, option.Shapes)
-		}
-		for i, d := range p.Dims {
-			n := 1
-			switch {
-			case d.Known():
-				n = d.Size()
-			case d.Fresh():
-				return option.Errorf("input %s is %v: to measure times its size has to be known, give %v", p.Name, p, option.Shapes)
-			case i > 0 || len(p.Dims) == 1:
-				return option.Errorf("input %s is %v: to measure times %v has to have a size, give %v %v=N", p.Name, p, d, option.Dims, d)
-			}
-			shapes[p.Name] = append(shapes[p.Name], n)
-		}
+	if s.inputs, err = s.b.Inputs(s.dense.Inputs()); err != nil {
+		return err
 	}
-	// Formats are chosen for what is measured: one sample where the batch stays open and nobody says otherwise.
-	open := maps.Clone(s.o.Open)
+	// Formats are chosen for the sizes that are measured, where they have names and nobody says otherwise.
+	open, sizes := maps.Clone(s.o.Open), s.measured()
 	for _, d := range s.dense.report.Open {
 		_, fixed := s.o.Dims[d.Name]
 		if _, given := s.o.Open[d.Name]; d.Name != "" && !fixed && !given {
 			if open == nil {
 				open = map[string]Sizes{}
 			}
-			open[d.Name] = Sizes{Only: []int{1}, From: 1, To: 1}
+			n := max(1, sizes[d.Name])
+			open[d.Name] = Sizes{Only: []int{n}, From: n, To: n}
 		}
 	}
 	if len(open) > len(s.o.Open) {
 		s.dense.Close()
 		s.o.Open, o.Open = open, open
-		if s.dense, err = Compile(ctx, o); err != nil {
-			return err
+		s.dense, err = Compile(ctx, o)
+	}
+	return err
+}
+
+// measured are the sizes that symbols of the dense model have in the inputs on which times are measured.
+func (s *sizing) measured() map[string]int {
+	sizes := map[string]int{}
+	for _, p := range s.dense.Inputs() {
+		x := s.inputs[p.Name]
+		if x == nil || !p.Ranked || x.Rank() != len(p.Dims) {
+			continue
+		}
+		for i, d := range p.Dims {
+			sizes[d.Symbol()] = x.Dim(i)
 		}
 	}
-	s.inputs, err = s.b.Inputs(s.dense.Inputs(), shapes)
-	return err
+	return sizes
 }
 
 // patterns settles the patterns that layers may have.
@@ -376,9 +377,10 @@ func (s *sizing) patterns() {
 }
 
 // integers reports whether the model comes with weights of 8-bit integers.
-func (s *sizing) integers() bool {
-	return slices.ContainsFunc(s.dense.report.Layers, func(l Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() })
-}
+func (s *sizing) integers() bool { return slices.ContainsFunc(s.dense.report.Layers, ofIntegers) }
+
+// ofIntegers reports whether a layer's weights are 8-bit integers.
+func ofIntegers(l Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() }
 
 // choices are those of each layer.
 func (s *sizing) choices() (list []fit.Choice) {
@@ -393,8 +395,14 @@ func (s *sizing) choices() (list []fit.Choice) {
 			list = append(list, fit.Choice{Pattern: p, Sparsity: own})
 			continue
 		}
+		least := p.LeastSparsity()
+		if least > 0 {
+			list = append(list, fit.Choice{Pattern: p, Sparsity: least})
+		}
 		for _, x := range sparsities {
-			list = append(list, fit.Choice{Pattern: p, Sparsity: x})
+			if x > least {
+				list = append(list, fit.Choice{Pattern: p, Sparsity: x})
+			}
 		}
 	}
 	return list
@@ -557,7 +565,9 @@ func (s *sizing) before(ctx context.Context) (g *ir.Graph, pc *passes.Context, d
 	if pc.Choose.Sizes, err = c.open(g, info); err != nil {
 		return nil, nil, done, err
 	}
-	err = passes.Before(ctx, pc, g, "prune")
+	if err = passes.Before(ctx, pc, g, "prune"); err == nil {
+		_, err = quant.Widen(g) // as pruning begins with
+	}
 	return g, pc, done, err
 }
 

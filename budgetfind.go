@@ -90,14 +90,18 @@ func (s *sizing) gauge(ctx context.Context, m *made) (err error) {
 	for _, l := range m.model.report.Layers {
 		work += float64(l.Nonzeros) * float64(max(1, l.N))
 	}
-	p.FLOPs = work / s.denseWork()
+	if dense := s.denseWork(); dense > 0 { // all weights may be zero, of which nothing is left
+		p.FLOPs = work / dense
+	}
 	if r := m.model.report.Prune; r != nil {
 		p.Sparsity = r.Prunable.Sparsity()
 	}
 	switch {
 	case s.scores == nil || m.draft:
 	case m.dense: // of which no sample needs to tell that it loses nothing
-		p.Drop = &Drop{N: len(s.scores), Dense: mean(s.scores)}
+		if p.Drop, err = dropOf(s.scores, s.scores, 0); err != nil {
+			return err
+		}
 	default:
 		scores, err := s.evaluate(ctx, m.model)
 		if err != nil {
@@ -179,12 +183,12 @@ func (s *sizing) race(ctx context.Context, m *made) error {
 			}
 		}
 		for k := range models {
-			best[k] = min(best[k], slices.Min(times[k]))
+			best[k] = min(best[k], max(slices.Min(times[k]), leastSeconds))
 		}
 		all = append(all, times[1]...)
 	}
 	p := &m.point
-	p.DenseMs, p.Ms, p.Median = 1e3*best[0], 1e3*best[1], 1e3*median(all)
+	p.DenseMs, p.Ms, p.Median = 1e3*best[0], 1e3*best[1], max(1e3*median(all), 1e3*best[1])
 	p.Speedup = best[0] / best[1]
 	return nil
 }

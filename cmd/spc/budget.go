@@ -17,6 +17,7 @@ import (
 
 	"spc"
 	"spc/data"
+	"spc/ir/option"
 	"spc/ir/tensor"
 )
 
@@ -69,7 +70,7 @@ func (f *budgetFlags) add(c *cobra.Command) {
 func parseLatency(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 || d > time.Hour {
-		return 0, fmt.Errorf("%q, want a time such as 5ms or 800us, up to 1h", s)
+		return 0, option.Errorf("%v %q: want a time such as 5ms or 800us, up to 1h", option.Latency, s)
 	}
 	return d, nil
 }
@@ -92,7 +93,7 @@ func parseSize(s string) (int64, error) {
 		}
 		break
 	}
-	return 0, fmt.Errorf("%q, want a size such as 10MB or 800KB", s)
+	return 0, option.Errorf("%v %q: want a size such as 10MB or 800KB", option.Size, s)
 }
 
 // given reports whether any of some flags was given.
@@ -128,7 +129,7 @@ func (f *budgetFlags) needless(c *cobra.Command) error {
 	}
 	for _, name := range []string{"speedup", "flops"} {
 		if v := map[string]float64{"speedup": f.speedup, "flops": f.flops}[name]; fs.Changed(name) && !(v > 0) {
-			return fmt.Errorf("--%s %v, want a number above 0", name, v)
+			return fmt.Errorf("--%s %v, want %s", name, v, bounds[name].want)
 		}
 	}
 	return nil
@@ -147,16 +148,8 @@ func (f *budgetFlags) options(c *cobra.Command, calib *calibFlags, s sizes) (b s
 	if f.pareto != "" {
 		b.Front = f.points
 	}
-	b.Inputs = func(ports []spc.Port, shapes map[string][]int) (map[string]*tensor.Tensor, error) {
-		in := map[string]*tensor.Tensor{}
-		for _, p := range ports {
-			t, err := data.Random{Seed: 1}.Tensor(p.Name, p.DType, shapes[p.Name], p.Bound)
-			if err != nil {
-				return nil, err
-			}
-			in[p.Name] = t
-		}
-		return in, nil
+	b.Inputs = func(ports []spc.Port) (map[string]*tensor.Tensor, error) {
+		return (&request{ports: ports, sizes: s, missing: &data.Random{Seed: 1}}).tensors()
 	}
 	if f.data == "" {
 		return b, done, nil
@@ -182,7 +175,7 @@ func (f *budgetFlags) options(c *cobra.Command, calib *calibFlags, s sizes) (b s
 	}
 	b.Evaluate = func(ctx context.Context, m *spc.Model) ([]float64, error) {
 		e := e // scores start anew
-		e.path, e.model, e.output = f.data, m, m.Outputs()[0].Name
+		e.path, e.model, e.output = c.Flags().Arg(0), m, m.Outputs()[0].Name
 		if err := e.fit(m.Inputs(), s); err != nil {
 			return nil, err
 		}

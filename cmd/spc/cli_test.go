@@ -825,11 +825,16 @@ func TestEvalErrors(t *testing.T) {
 		{[]string{"eval", "lm.onnx", "--data", "test.npy", "--labels", "labels.npy", "--preprocess", "unit"}, []string{"ids", "i64[batch,t]"}},
 		{[]string{"eval", "model.onnx", "--data", "tokens.npy"}, []string{"input", "tokens"}},
 		{[]string{"eval", "lm.onnx", "--data", "tokens.npy", "--metric", "top1"}, []string{"needs images"}},
+		{[]string{"eval", "lm.onnx", "--data", "tokens.npy", "--skip-class", "0"}, []string{"needs classes"}},
 		{[]string{"eval", "lm.onnx", "--data", "big.npy"}, []string{"lm.onnx", "12"}},
 		{with(folder, "--labels", "more.csv"), []string{`spc: more.csv: line 3: file "9.jpg" is not in photos`}},
 		{with(folder, "--labels", "cut.csv"), []string{"spc: photos/cut.jpg: JPEG: "}},
 	} {
 		fails(t, c.args, c.want...)
+	}
+	writeNPY(t, "negative.npy", tensor.FromInt64s(tensor.I64, []int64{1, 2, -2, 3}, 1, 4))
+	if r := spcRun("eval", "lm.onnx", "--data", "negative.npy"); strings.Count(r.errors, "the model scores") != 1 {
+		t.Errorf("%s, want it once", r.errors)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"spc/internal/claims"
 	"spc/internal/mapped"
 	"spc/ir"
+	"spc/ir/option"
 	"spc/passes/calib"
 	"spc/passes/prune"
 )
@@ -67,12 +68,12 @@ func (b *Base) load(choices []Choice) (loaded bool, err error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, err
+		return false, option.Errorf("%v: %v", option.CalibrationCache, err)
 	}
 	defer m.Close()
 	err = ir.Guard(func() error {
 		if err := b.decode(m.Data, choices); err != nil {
-			return fmt.Errorf("%s: %w", b.cache, err)
+			return option.Errorf("%v %s: %v", option.CalibrationCache, b.cache, err)
 		}
 		return nil
 	})
