@@ -17,6 +17,7 @@ import (
 	"spc/ir/tensor"
 	"spc/passes"
 	"spc/passes/budget"
+	"spc/passes/calib"
 	"spc/passes/fit"
 	"spc/passes/prune"
 	"spc/passes/quant"
@@ -67,6 +68,7 @@ type BudgetPoint struct {
 	Predicted float64  `json:"predicted_ms"` // by the times of the layers alone
 	// Divergence is that of the layers' entries in the database put together, before they are pruned one after another.
 	Divergence float64 `json:"divergence"`
+	Unit       string  `json:"unit,omitempty"` // of Divergence: calib.Nats, Variances or Either
 
 	Ms      float64 `json:"ms,omitempty"`       // measured: the best of runs
 	DenseMs float64 `json:"dense_ms,omitempty"` // of the dense model, in turns with these
@@ -691,7 +693,7 @@ func (s *sizing) seconds(pick []int) float64 {
 
 // point describes a combination.
 func (s *sizing) point(pick []int, divergence float64) BudgetPoint {
-	p := BudgetPoint{Predicted: digits3(1e3 * s.seconds(pick)), Divergence: digits3(min(divergence, math.MaxFloat32))}
+	p := BudgetPoint{Predicted: digits3(1e3 * s.seconds(pick)), Divergence: digits3(min(divergence, math.MaxFloat32)), Unit: calib.NewDivergence(s.dense.graph).Unit()}
 	zeros, all := 0, 0
 	for k, e := range s.entries(pick) {
 		zeros, all = zeros+s.base.Layers[k].Entries[e].Zeros, all+s.base.Layers[k].Weights

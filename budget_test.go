@@ -92,6 +92,9 @@ func TestBudgetsHoldOfTheModel(t *testing.T) {
 		if size := int64(file.Len()); budget.Size > 0 && (size > budget.Size || last.Size > budget.Size) {
 			t.Errorf("%s: %d bytes, %d by the report, want %d", name, size, last.Size, budget.Size)
 		}
+		if last.Unit != "nats" { // which the warning of a ruined model goes by
+			t.Errorf("%s: a divergence in %q", name, last.Unit)
+		}
 		if len(last.Unmet) > 0 || told < 3 || last.Speedup <= 0 || r.Amdahl < 1 {
 			t.Errorf("%s: %+v, and %d points foretold", name, last, told)
 		}
