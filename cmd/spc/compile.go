@@ -318,6 +318,7 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	p.close()
+	hintOf(c, m.Explain())
 	return f.tell(c, m)
 }
 

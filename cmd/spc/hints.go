@@ -1,0 +1,42 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"spc"
+	"spc/ir/tensor"
+)
+
+// hints says what would make a model faster or lose less that was not asked for, a line each; what was asked for and not done are warnings.
+var hints = []func(r *spc.Report) string{integersInstead}
+
+// hintOf prints hints on standard error.
+func hintOf(c *cobra.Command, r *spc.Report) {
+	if quiet, err := c.Flags().GetBool("quiet"); err == nil && quiet {
+		return
+	}
+	for _, hint := range hints {
+		if text := hint(r); text != "" {
+			tell(c, "hint", text)
+		}
+	}
+}
+
+// integersInstead names 8-bit integers where a budget of floats had zeros cost something.
+func integersInstead(r *spc.Report) string {
+	b := r.Budget
+	if b == nil || len(b.Tried) == 0 || b.Types != "f32" {
+		return ""
+	}
+	p := &b.Tried[len(b.Tried)-1]
+	loses := p.Drop == nil || p.Drop.Points > 0
+	for _, l := range r.Layers {
+		if l.DType == tensor.I8.String() || l.DType == tensor.U8.String() { // which the model came with
+			return ""
+		}
+	}
+	if p.Sparsity == 0 || !loses {
+		return ""
+	}
+	return "8-bit integers were not tried, which often give more for less than zeros do: --quantize auto lets a budget have both, --quantize int8 makes a model of no more zeros"
+}
