@@ -121,6 +121,9 @@ func (r *Report) Warnings() []string {
 		if len(unseen) > 0 {
 			warn("pruned by magnitude, as samples do not show what they see: %s", some(unseen))
 		}
+		if p.Dropped != "" {
+			warn("pruned by obs, as %s brought the outputs no nearer on samples held out: %s", p.Method, p.Dropped)
+		}
 		if !judged {
 			out = append(out, ruins(p)...)
 		}

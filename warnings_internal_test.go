@@ -78,3 +78,11 @@ func TestRuinousBudgetsAreWarnings(t *testing.T) {
 		}
 	}
 }
+
+func TestDroppedMasksAreAWarning(t *testing.T) {
+	r := &Report{Prune: &fit.Result{GraphResult: &prune.GraphResult{}, Method: "gates", Dropped: "the outputs' divergence of 0.44 would be 0.58"}}
+	r.Options.Format = "auto"
+	if have, want := strings.Join(r.Warnings(), "\n"), "pruned by obs, as gates brought the outputs no nearer on samples held out: the outputs' divergence of 0.44 would be 0.58"; have != want {
+		t.Errorf("warnings %q, want %q", have, want)
+	}
+}

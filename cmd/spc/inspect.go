@@ -212,7 +212,11 @@ func fitted(r *spc.Report) string {
 	default:
 		seen += " in " + plural(p.Runs, "run")
 	}
-	s := fmt.Sprintf("by %s on %s, allocation %s", p.Method, seen, p.Allocate)
+	method := p.Method
+	if p.Dropped != "" {
+		method = fmt.Sprintf("%s, as %s would lose more,", spc.OBS, p.Method)
+	}
+	s := fmt.Sprintf("by %s on %s, allocation %s", method, seen, p.Allocate)
 	for i, t := range p.Trials {
 		switch {
 		case len(p.Trials) == 1 && t.Allocate == p.Allocate:

@@ -55,6 +55,16 @@ func TestTheListOfBoundedLayersIsShort(t *testing.T) {
 	}
 }
 
+func TestMasksThatWereDroppedAreToldOf(t *testing.T) {
+	p := &fit.Result{GraphResult: &prune.GraphResult{Allocate: "layer"}, Method: "gates", Samples: 64, Runs: 32}
+	for dropped, want := range map[string]string{"": "by gates on 64", "it is so": "by obs, as gates would lose more, on 64"} {
+		p.Dropped = dropped
+		if have := fitted(&spc.Report{Prune: p}); !strings.HasPrefix(have, want) {
+			t.Errorf("%q, want %q", have, want)
+		}
+	}
+}
+
 // Lists of names are short, whatever the model calls its nodes, unless all are asked for.
 func TestNamesAreListedWhereTheyAreAskedFor(t *testing.T) {
 	var names []string
