@@ -3,12 +3,14 @@ package main
 import (
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"os"
 	"strings"
 	"testing"
 
 	"spc"
 	"spc/ir/tensor"
+	"spc/passes/calib"
 )
 
 // budgeted are arguments of a compile of the tests' model for a budget, on samples that are there.
@@ -125,5 +127,30 @@ func TestBudgetFlags(t *testing.T) {
 		"--search has no use without --speedup, --latency":               budgeted("--max-drop", "1", "--search", "4"),
 	} {
 		fails(t, args, want)
+	}
+}
+
+// What is lost without labels has one name and one unit wherever it is printed.
+func TestDivergenceHasOneUnit(t *testing.T) {
+	for unit, want := range map[string]string{"": "hundredths of a nat", calib.Nats: "hundredths of a nat", calib.Variances: "hundredths of the variance", calib.Either: "hundredths of a nat or the variance"} {
+		list := []spc.BudgetPoint{{Unit: unit, Divergence: 0.253, Predicted: 1, Drop: &spc.Drop{Points: 32.461, Bound: 47.04, N: 16}}, {Unit: unit, Divergence: 1.06e-261, Predicted: 1, Drop: &spc.Drop{Points: -1e-9, Bound: 1e40, N: 16}}}
+		var foretold, measured, labelled, answer strings.Builder
+		printForetold(&foretold, list, 0)
+		if err := errors.Join(printMeasured(&measured, "divergence", list), printMeasured(&labelled, "samples", list)); err != nil {
+			t.Fatal(err)
+		}
+		printBudget(&answer, &spc.Report{Budget: &spc.BudgetReport{Judge: "divergence", Tried: list[:1]}})
+		for text, wants := range map[string][]string{
+			foretold.String(): {"  divergence, " + want, "  25.30\n", "  0.00\n"},
+			measured.String(): {"  divergence, " + want + "  at most", "  32.46    47.04\n", "  0.00    1e+40\n"},
+			labelled.String(): {"  points lost  at most"},
+			answer.String():   {"; divergence 32.46 " + want + " on 16 inputs, at most 47.04 with a confidence of 90%"},
+		} {
+			for _, w := range wants {
+				if !strings.Contains(text, w) {
+					t.Errorf("%q, want %q", text, w)
+				}
+			}
+		}
 	}
 }
