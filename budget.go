@@ -74,10 +74,11 @@ type BudgetPoint struct {
 	DenseMs float64 `json:"dense_ms,omitempty"` // of the dense model, in turns with these
 	Speedup float64 `json:"speedup,omitempty"`  // the ratio of the two
 	Median  float64 `json:"median_ms,omitempty"`
-	Size    int64   `json:"size,omitempty"` // bytes of the .spx
-	FLOPs   float64 `json:"flops,omitempty"`
-	Drop    *Drop   `json:"drop,omitempty"`
-	Unmet   []Unmet `json:"unmet,omitempty"` // what it does not meet of the budget
+	// Bytes of the .spx, and the share of the multiply-adds of products that is left; until it is built, as its layers say.
+	Size  int64   `json:"size,omitempty"`
+	FLOPs float64 `json:"flops,omitempty"`
+	Drop  *Drop   `json:"drop,omitempty"`
+	Unmet []Unmet `json:"unmet,omitempty"` // what it does not meet of the budget
 }
 
 // Drop is how many points a model loses, in the mean over samples.
@@ -699,6 +700,11 @@ func (s *sizing) point(pick []int, divergence float64) BudgetPoint {
 		zeros, all = zeros+s.base.Layers[k].Entries[e].Zeros, all+s.base.Layers[k].Weights
 	}
 	p.Sparsity = float64(zeros) / float64(max(all, 1))
+	bytes, work := s.costs.restBytes, s.costs.restWork
+	for k, i := range pick {
+		bytes, work = bytes+s.costs.bytes[k][i], work+s.work(k, i)
+	}
+	p.Size, p.FLOPs = int64(bytes), work/max(s.denseWork(), 1)
 	for _, l := range s.layers(pick) {
 		p.Layers = append(p.Layers, l.String())
 	}

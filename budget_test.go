@@ -67,7 +67,14 @@ func TestBudgetsHoldOfTheModel(t *testing.T) {
 		o, b := forBudget(t)
 		b.Budget = budget
 		told := 0
-		b.Tell = func(front []spc.BudgetPoint, seconds float64) { told += len(front) }
+		b.Tell = func(front []spc.BudgetPoint, seconds float64) {
+			told += len(front)
+			for i, p := range front {
+				if first := &front[0]; p.Size <= 0 || i > 0 && !(p.FLOPs < first.FLOPs) || math.Abs(first.FLOPs-1) > 1e-9 {
+					t.Errorf("%s: %d bytes and %v of the multiply-adds are foretold, at first %v", name, p.Size, p.FLOPs, first.FLOPs)
+				}
+			}
+		}
 		m, err := spc.CompileWithin(t.Context(), o, b)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

@@ -210,7 +210,7 @@ func (f *compileFlags) compileWithin(c *cobra.Command, p *progress) (*spc.Model,
 	o.Run.Threads, o.Progress, o.Plan = f.within.threads, p.At, p.Plan
 	if quiet, err := c.Flags().GetBool("quiet"); err == nil && !quiet {
 		b.Tell = func(front []spc.BudgetPoint, seconds float64) {
-			p.print(func() { printForetold(c.ErrOrStderr(), front, seconds) })
+			p.print(func() { printForetold(c.ErrOrStderr(), &b.Budget, front, seconds) })
 		}
 	}
 	if !given(c.Flags(), budgetLimits) {
@@ -351,6 +351,12 @@ func printBudget(w io.Writer, r *spc.Report) bool {
 	}
 	p := b.Tried[len(b.Tried)-1]
 	fmt.Fprintf(w, "measured  %s at best, dense %s, %s (at most %s); %s in the median", millis3(p.Ms), millis3(p.DenseMs), ratio(p.Speedup), ratio(b.Amdahl), millis3(p.Median))
+	if b.Size > 0 {
+		fmt.Fprintf(w, "; %s", size(p.Size))
+	}
+	if b.FLOPs > 0 {
+		fmt.Fprintf(w, "; %s of the multiply-adds", percent(p.FLOPs))
+	}
 	switch d := p.Drop; {
 	case d == nil:
 	case b.Judge == "divergence":
@@ -368,12 +374,26 @@ func printBudget(w io.Writer, r *spc.Report) bool {
 	return true
 }
 
-// printForetold prints a front as the layers alone foretell it.
-func printForetold(w io.Writer, front []spc.BudgetPoint, seconds float64) {
+// printForetold prints a front as the layers alone foretell it, with what a budget limits.
+func printForetold(w io.Writer, b *spc.Budget, front []spc.BudgetPoint, seconds float64) {
 	fmt.Fprintln(w, "predicted, by what layers take and lose:")
-	t, ints := newPoints(w, front, "zeros", "time", "speed-up", lostName("divergence", front), "")
+	columns := []any{"zeros", "time", "speed-up"}
+	if b.Size > 0 {
+		columns = append(columns, "size")
+	}
+	if b.FLOPs > 0 {
+		columns = append(columns, "flops")
+	}
+	t, ints := newPoints(w, front, append(columns, lostName("divergence", front), "")...)
 	for _, p := range front {
-		t.AppendRow(ints(&p, percent(p.Sparsity), millis(p.Predicted), ratio(front[0].Predicted/p.Predicted), divergence(100*p.Divergence)))
+		row := []any{percent(p.Sparsity), millis(p.Predicted), ratio(front[0].Predicted / p.Predicted)}
+		if b.Size > 0 {
+			row = append(row, size(p.Size))
+		}
+		if b.FLOPs > 0 {
+			row = append(row, percent(p.FLOPs))
+		}
+		t.AppendRow(ints(&p, append(row, divergence(100*p.Divergence))...))
 	}
 	t.Render()
 	if seconds > 0 {

@@ -135,7 +135,7 @@ func TestDivergenceHasOneUnit(t *testing.T) {
 	for unit, want := range map[string]string{"": "hundredths of a nat", calib.Nats: "hundredths of a nat", calib.Variances: "hundredths of the variance", calib.Either: "hundredths of a nat or the variance"} {
 		list := []spc.BudgetPoint{{Unit: unit, Divergence: 0.253, Predicted: 1, Drop: &spc.Drop{Points: 32.461, Bound: 47.04, N: 16}}, {Unit: unit, Divergence: 1.06e-261, Predicted: 1, Drop: &spc.Drop{Points: -1e-9, Bound: 1e40, N: 16}}}
 		var foretold, measured, labelled, answer strings.Builder
-		printForetold(&foretold, list, 0)
+		printForetold(&foretold, &spc.Budget{}, list, 0)
 		if err := errors.Join(printMeasured(&measured, "divergence", list), printMeasured(&labelled, "samples", list)); err != nil {
 			t.Fatal(err)
 		}
@@ -151,6 +151,26 @@ func TestDivergenceHasOneUnit(t *testing.T) {
 					t.Errorf("%q, want %q", text, w)
 				}
 			}
+		}
+	}
+}
+
+// What a budget limits stands in the table of what is predicted, and in the answer.
+func TestWhatIsLimitedIsPrinted(t *testing.T) {
+	list := []spc.BudgetPoint{{Predicted: 1, Size: 480e3, FLOPs: 0.4567}}
+	for want, b := range map[string]spc.Budget{"": {Speedup: 2}, "480 KB": {Size: 500e3}, "45.7%": {FLOPs: 0.5}, "480 KB  45.7%": {Size: 500e3, FLOPs: 0.5}} {
+		var foretold, answer strings.Builder
+		printForetold(&foretold, &b, list, 0)
+		printBudget(&answer, &spc.Report{Budget: &spc.BudgetReport{Budget: b, Tried: list}})
+		said := strings.ReplaceAll(want, "  ", "; ")
+		if strings.Contains(want, "%") {
+			said += " of the multiply-adds"
+		}
+		if !strings.Contains(foretold.String(), "  1.00x  "+want) || want != "" && !strings.Contains(answer.String(), "in the median; "+said+";") {
+			t.Errorf("%+v: %q, %q, want %q", b, foretold.String(), answer.String(), want)
+		}
+		if strings.Contains(foretold.String(), "size") != (b.Size > 0) || strings.Contains(foretold.String(), "flops") != (b.FLOPs > 0) {
+			t.Errorf("%+v: %q", b, foretold.String())
 		}
 	}
 }
