@@ -368,11 +368,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string, all detail) er
 	}
 	printTransposes(w, r, all)
 	if r.Prune != nil {
-		removed := 0
-		for _, l := range r.Prune.Layers {
-			removed += l.Removed
-		}
-		if removed > 0 {
+		if removed := removed(r); removed > 0 {
 			what := "channels"
 			if r.Prune.Pattern == (spc.Pattern{Kind: spc.Depth}).String() {
 				what = "residual branches"
@@ -403,7 +399,7 @@ func printTimes(w io.Writer, r *spc.Report) {
 func printPredicted(w io.Writer, r *spc.Report) {
 	switch {
 	case r.Predicted != nil:
-		fmt.Fprintln(w, predictedText(r.Predicted, basis(r)))
+		fmt.Fprintln(w, predictedText(r.Predicted, r))
 	case r.Options.Target == string(spc.CPU) && len(r.Open) > 0:
 		fmt.Fprintln(w, "predicted no time, as sizes of inputs are open; spc bench MODEL --dim SYMBOL=N predicts a run")
 	}
@@ -418,12 +414,28 @@ func basis(r *spc.Report) string {
 	return text
 }
 
-func predictedText(p *spc.PredictedRun, by string) string {
+// sparsified reports whether weights of the model were made zero, and stay.
+func sparsified(r *spc.Report) bool {
+	return r.Prune != nil && r.Prune.Asks && removed(r) == 0 && r.Totals.Nonzeros < r.Totals.Weights
+}
+
+// removed counts the weights that went with whole channels, heads or branches.
+func removed(r *spc.Report) (n int) {
+	if r.Prune != nil {
+		for _, l := range r.Prune.Layers {
+			n += l.Removed
+		}
+	}
+	return n
+}
+
+// predictedText says what a run of a model takes, and where that is less or was meant to be, what it would take dense.
+func predictedText(p *spc.PredictedRun, r *spc.Report) string {
 	text := fmt.Sprintf("predicted %s on %s", millis(p.Ms), plural(p.Threads, "thread"))
-	if p.DenseMs > 1.005*p.Ms {
+	if p.DenseMs > 1.005*p.Ms || sparsified(r) {
 		text += fmt.Sprintf(", dense %s, %.1fx", millis(p.DenseMs), p.DenseMs/p.Ms)
 	}
-	text += ", by " + by
+	text += ", by " + basis(r)
 	if p.Unsized > 0 {
 		text += fmt.Sprintf("; without %s of unknown size", plural(p.Unsized, "node"))
 	}

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"spc"
 	"spc/ir/tensor"
+	"spc/passes/choose"
 )
 
 // hints says what would make a model faster or lose less that was not asked for, a line each; what was asked for and not done are warnings.
-var hints = []func(r *spc.Report) string{integersInstead}
+var hints = []func(r *spc.Report) string{integersInstead, hardlyFaster}
 
 // hintOf prints hints on standard error.
 func hintOf(c *cobra.Command, r *spc.Report) {
@@ -39,4 +42,20 @@ func integersInstead(r *spc.Report) string {
 		return ""
 	}
 	return "8-bit integers were not tried, which often give more for less than zeros do: --quantize auto lets a budget have both, --quantize int8 makes a model of no more zeros"
+}
+
+// hardly is how many times as fast as dense a model is at least that zeros are of use for.
+const hardly = 1.05
+
+// hardlyFaster says of zeros that hardly save any time what would.
+func hardlyFaster(r *spc.Report) string {
+	p := r.Predicted
+	if p == nil || r.Budget != nil || r.Options.Format != choose.Auto || !sparsified(r) || p.DenseMs >= hardly*p.Ms {
+		return ""
+	}
+	others := "more zeros, another --pattern, or --speedup, which looks for the layers where they pay"
+	if r.Options.Quantize != tensor.I8.String() {
+		others += ", or --quantize int8"
+	}
+	return fmt.Sprintf("predicted to be hardly faster than dense, %.2fx; try %s", p.DenseMs/p.Ms, others)
 }

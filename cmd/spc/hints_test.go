@@ -6,6 +6,8 @@ import (
 
 	"spc"
 	"spc/ir/tensor"
+	"spc/passes/fit"
+	"spc/passes/prune"
 )
 
 // Budgets of floats whose programs lose something name integers.
@@ -29,6 +31,35 @@ func TestBudgetsHintAtIntegers(t *testing.T) {
 	}
 	if text := integersInstead(&spc.Report{}); text != "" {
 		t.Errorf("%q without a budget", text)
+	}
+}
+
+// Zeros that save hardly any time are called out, with the ratio.
+func TestZerosThatSaveNoTimeAreToldOf(t *testing.T) {
+	for _, c := range []struct {
+		dense, ms float64
+		change    func(r *spc.Report)
+		said      string // of the summary
+		hint      string // empty for none
+	}{
+		{1, 1, func(*spc.Report) {}, "dense 1 ms, 1.0x", "hardly faster than dense, 1.00x; try more zeros"},
+		{1.04, 1, func(*spc.Report) {}, "dense 1.04 ms, 1.0x", "1.04x; try more zeros, another --pattern, or --speedup, which looks for the layers where they pay, or --quantize int8"},
+		{1.06, 1, func(*spc.Report) {}, "dense 1.06 ms, 1.1x", ""},
+		{1, 1, func(r *spc.Report) { r.Prune.Asks = false }, "", ""},
+		{1, 1, func(r *spc.Report) { r.Totals.Nonzeros = 100 }, "", ""},
+		{1, 1, func(r *spc.Report) { r.Prune.Layers = []prune.GraphLayer{{Removed: 50}} }, "", ""},
+		{1, 1, func(r *spc.Report) { r.Options.Format = "csr" }, "dense 1 ms, 1.0x", ""},
+		{1, 1, func(r *spc.Report) { r.Budget = &spc.BudgetReport{} }, "dense 1 ms, 1.0x", ""},
+	} {
+		r := &spc.Report{Prune: &fit.Result{GraphResult: &prune.GraphResult{Asks: true}}, Predicted: &spc.PredictedRun{Threads: 1, Ms: c.ms, DenseMs: c.dense}}
+		r.Options.Format, r.Totals.Weights, r.Totals.Nonzeros = "auto", 100, 50
+		c.change(r)
+		if have := predictedText(r.Predicted, r); !strings.Contains(have, c.said) || c.said == "" && strings.Contains(have, "dense") {
+			t.Errorf("%+v: %q", c, have)
+		}
+		if have := hardlyFaster(r); !strings.Contains(have, c.hint) || c.hint == "" && have != "" {
+			t.Errorf("%+v: hint %q", c, have)
+		}
 	}
 }
 
