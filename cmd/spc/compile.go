@@ -367,14 +367,8 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string, all detail) er
 		return err
 	}
 	printTransposes(w, r, all)
+	printRemoved(w, r, "%-9s ", "they count as zeros")
 	if r.Prune != nil {
-		if removed := removed(r); removed > 0 {
-			what := "channels"
-			if r.Prune.Pattern == (spc.Pattern{Kind: spc.Depth}).String() {
-				what = "residual branches"
-			}
-			fmt.Fprintf(w, "removed   %d of the weights, with whole %s; they count as zeros\n", removed, what)
-		}
 		var bounded []string
 		for _, l := range r.Prune.Layers {
 			if l.Bounded > 0 {
@@ -427,6 +421,22 @@ func removed(r *spc.Report) (n int) {
 		}
 	}
 	return n
+}
+
+// printRemoved says how many weights went with what is whole, and how they count; the line begins with a word in some form.
+func printRemoved(w io.Writer, r *spc.Report, form, count string) {
+	n := removed(r)
+	if n == 0 {
+		return
+	}
+	what := "channels"
+	switch r.Prune.Pattern {
+	case (spc.Pattern{Kind: spc.Head}).String():
+		what = "attention heads"
+	case (spc.Pattern{Kind: spc.Depth}).String():
+		what = "residual branches"
+	}
+	fmt.Fprintf(w, form+"%d of the weights, with whole %s; %s\n", "removed", n, what, count)
 }
 
 // predictedText says what a run of a model takes, and where that is less or was meant to be, what it would take dense.

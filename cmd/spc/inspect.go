@@ -170,6 +170,7 @@ func printLayers(w io.Writer, r *spc.Report, all detail) {
 		n.Weights, n.Nonzeros, percent(share(n.Weights-n.Nonzeros, n.Weights)),
 		n.Prunable, percent(share(n.PrunableZeros, n.Prunable)),
 		size(int64(n.StoredBytes)), size(int64(n.DenseBytes)))
+	printRemoved(w, r, "%s ", "these totals count them as zeros and in dense bytes, the rows do not")
 	if r.Options.Quantize == "int8" && slices.ContainsFunc(r.Layers, func(l spc.Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() }) {
 		fmt.Fprintln(w, "the rows count zeros that rounding to 8 bits made, these totals do not")
 	}
