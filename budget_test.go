@@ -423,7 +423,7 @@ func TestBudgetsKeepTheirDatabase(t *testing.T) {
 	}
 	o, b := forBudget(t)
 	b.Budget, b.Patterns, o.Calibration.Cache, o.Calibration.Identity = half, []spc.Pattern{{Kind: spc.Uniform}}, path, "noise"
-	if _, err := spc.CompileWithin(t.Context(), o, b); !errors.Is(err, spc.ErrInvalid) || !strings.Contains(err.Error(), path+": the database belongs to another") {
+	if _, err := spc.CompileWithin(t.Context(), o, b); !errors.Is(err, spc.ErrInvalid) || !strings.Contains(err.Error(), path+": the database belongs to other patterns or types; remove") {
 		t.Errorf("other patterns: %v", err)
 	}
 }
