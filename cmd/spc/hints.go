@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +13,7 @@ import (
 )
 
 // hints says what would make a model faster or lose less that was not asked for, a line each; what was asked for and not done are warnings.
-var hints = []func(r *spc.Report) string{integersInstead, hardlyFaster}
+var hints = []func(r *spc.Report) string{withoutSamples, integersInstead, hardlyFaster}
 
 // hintOf prints hints on standard error.
 func hintOf(c *cobra.Command, r *spc.Report) {
@@ -23,6 +25,16 @@ func hintOf(c *cobra.Command, r *spc.Report) {
 			tell(c, "hint", text)
 		}
 	}
+}
+
+// withoutSamples names --calib where the sizes of weights alone decided.
+func withoutSamples(r *spc.Report) string {
+	p := r.Prune
+	given := slices.ContainsFunc(r.Options.Command, func(s string) bool { return strings.HasPrefix(s, "--calib") })
+	if p == nil || !p.Asks || p.Runs > 0 || p.Samples > 0 || given || r.Totals.PrunableZeros == 0 {
+		return ""
+	}
+	return "pruned without samples, by the size of the weights alone, which ruins most models that were not trained for it; --calib gives samples"
 }
 
 // integersInstead names 8-bit integers where a budget of floats had zeros cost something.

@@ -63,6 +63,29 @@ func TestZerosThatSaveNoTimeAreToldOf(t *testing.T) {
 	}
 }
 
+// Models that were pruned by the size of their weights alone are told how they would be pruned better.
+func TestPruningWithoutSamplesIsToldOf(t *testing.T) {
+	workspace(t)
+	const hint = "spc: hint: pruned without samples, by the size of the weights alone, which ruins most models that were not trained for it; --calib gives samples\n"
+	for _, c := range []struct {
+		args []string
+		said bool
+	}{
+		{[]string{"compile", "model.onnx", "-o", "a.spx", "--sparsity", "0.5"}, true},
+		{[]string{"compile", "model.onnx", "-o", "a.spx", "--sparsity", "0.5", "--json"}, true},
+		{[]string{"compile", "model.onnx", "-o", "a.spx", "--pattern", "channel", "--sparsity", "0.5"}, true},
+		{[]string{"prune", "model.onnx", "-o", "a.onnx", "--pattern", "2:4"}, true},
+		{[]string{"compile", "model.onnx", "-o", "a.spx", "--sparsity", "0.5", "--quiet"}, false},
+		{[]string{"compile", "model.onnx", "-o", "a.spx"}, false},
+		{[]string{"compile", "model.onnx", "-o", "a.spx", "--sparsity", "0.5", "--calib", "photos", "--preprocess", "imagenet", "--prune", "magnitude", "--allocate", "layer"}, false},
+		{[]string{"compile", "model.onnx", "-o", "a.spx", "--sparsity", "0.5", "--calib", "photos", "--preprocess", "imagenet", "--allocate", "layer"}, false},
+	} {
+		if r := spcRun(c.args...); r.status != 0 || strings.Contains(r.errors, hint) != c.said || strings.Contains(r.errors, "pruned without samples") != c.said {
+			t.Errorf("%v: %+v, want a hint: %v", c.args, r, c.said)
+		}
+	}
+}
+
 // Hints are on standard error, and --quiet hides them.
 func TestHintsAreOnStandardError(t *testing.T) {
 	workspace(t)
