@@ -43,9 +43,9 @@ var (
 // add adds the flags.
 func (f *budgetFlags) add(c *cobra.Command) {
 	fs := c.Flags()
-	fs.Float64Var(&f.speedup, "speedup", 0, "find the program that loses least among those so many times as fast as the dense\none in floats, as measured")
+	fs.Float64Var(&f.speedup, "speedup", 0, "find the program that loses least among those so many times as fast as the dense\none in floats, the best runs of both as measured")
 	fs.Float64Var(&f.drop, "max-drop", 0, "find the fastest program that loses at most so many points of --metric on --eval-data,\nor hundredths of a nat of divergence without that, with a confidence of 90%; with\n--speedup: both")
-	choiceVar(fs, &f.latency, "latency", "", parseLatency, "find one whose runs take at most so long, such as 5ms")
+	choiceVar(fs, &f.latency, "latency", "", parseLatency, "find one whose runs take at most so long in the median, such as 5ms")
 	choiceVar(fs, &f.size, "size", "", parseSize, "find one whose file has at most so many bytes, such as 10MB")
 	fs.Float64Var(&f.flops, "flops", 0, "find one that has at most this share of the multiply-adds of products")
 	fs.StringVar(&f.pareto, "pareto", "", "a `FILE` .csv, .png, .svg or .html for the front from the dense program to the fastest,\nbuilt and measured")

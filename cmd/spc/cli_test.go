@@ -892,6 +892,7 @@ func TestBadArguments(t *testing.T) {
 		{[]string{"prune", "model.onnx"}, "spc: --output is missing; use: spc prune MODEL.onnx -o PRUNED.onnx"},
 		{[]string{"eval", "model.onnx"}, "spc: --data is missing; use: spc eval MODEL.{spx,onnx} --data PATH"},
 		{[]string{"compile", "model.onnx", "--nope"}, "unknown flag: --nope (see spc compile --help)"},
+		{[]string{"prune", "model.onnx", "-o", "p.onnx", "--speedup", "2"}, "unknown flag: --speedup; it belongs to spc compile (see spc prune --help)"},
 		{[]string{"compile", "model.onnx", "--sparsty", "0.5"}, "unknown flag: --sparsty; did you mean --sparsity? (see spc compile --help)"},
 		{[]string{"compile", "model.onnx", "-sparsity", "0.5"}, "in -sparsity; did you mean --sparsity? (see spc compile --help)"},
 		{[]string{"compile", "model.onnx", "--sparsity", "50%"}, `--sparsity "50%", want a number (see spc compile --help)`},

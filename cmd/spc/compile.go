@@ -553,7 +553,7 @@ func printQuantised(w io.Writer, r *spc.Report, all detail) error {
 	}
 	fmt.Fprintf(w, "%-9s %s", what, plural(q.Products, unit))
 	if q.Divergence > 0 {
-		fmt.Fprintf(w, ", the outputs diverge by %.2g", q.Divergence)
+		fmt.Fprintf(w, ", the outputs diverge by %s", nats(q.Divergence, 2))
 	}
 	if len(q.Kept) > 0 {
 		var names []string

@@ -224,9 +224,9 @@ func fitted(r *spc.Report) string {
 		case len(p.Trials) == 1: // nothing to compare
 			s += ": " + t.Allocate
 		case i == 0:
-			s += fmt.Sprintf(": %s, divergence %.3g", t.Allocate, t.Divergence)
+			s += fmt.Sprintf(": %s, divergence %s", t.Allocate, nats(t.Divergence, 3))
 		default:
-			s += fmt.Sprintf(", not %s, %.3g", t.Allocate, t.Divergence)
+			s += fmt.Sprintf(", not %s, %s", t.Allocate, nats(t.Divergence, 3))
 		}
 	}
 	return s
@@ -275,7 +275,7 @@ func reconstructed(r *spc.Report, all detail) string {
 	}
 	said = append(said, whole...)
 	if d := r.Prune.Rebuilt; d[0] > 0 {
-		said = append(said, fmt.Sprintf("divergence on samples held out %.3g to %.3g", d[0], d[1]))
+		said = append(said, fmt.Sprintf("divergence on samples held out %s to %s", nats(d[0], 3), nats(d[1], 3)))
 	}
 	if len(not) > 0 {
 		said = append(said, "not "+all.list(not))
