@@ -17,6 +17,7 @@ import (
 	"spc/ir/tensor"
 	"spc/passes"
 	"spc/passes/budget"
+	"spc/passes/calib"
 	"spc/passes/fit"
 	"spc/passes/prune"
 	"spc/passes/quant"
@@ -67,15 +68,17 @@ type BudgetPoint struct {
 	Predicted float64  `json:"predicted_ms"` // by the times of the layers alone
 	// Divergence is that of the layers' entries in the database put together, before they are pruned one after another.
 	Divergence float64 `json:"divergence"`
+	Unit       string  `json:"unit,omitempty"` // of Divergence: calib.Nats, Variances or Either
 
 	Ms      float64 `json:"ms,omitempty"`       // measured: the best of runs
 	DenseMs float64 `json:"dense_ms,omitempty"` // of the dense model, in turns with these
 	Speedup float64 `json:"speedup,omitempty"`  // the ratio of the two
 	Median  float64 `json:"median_ms,omitempty"`
-	Size    int64   `json:"size,omitempty"` // bytes of the .spx
-	FLOPs   float64 `json:"flops,omitempty"`
-	Drop    *Drop   `json:"drop,omitempty"`
-	Unmet   []Unmet `json:"unmet,omitempty"` // what it does not meet of the budget
+	// Bytes of the .spx, and the share of the multiply-adds of products that is left; until it is built, as its layers say.
+	Size  int64   `json:"size,omitempty"`
+	FLOPs float64 `json:"flops,omitempty"`
+	Drop  *Drop   `json:"drop,omitempty"`
+	Unmet []Unmet `json:"unmet,omitempty"` // what it does not meet of the budget
 }
 
 // Drop is how many points a model loses, in the mean over samples.
@@ -723,12 +726,17 @@ func (s *sizing) seconds(pick []int) float64 {
 
 // point describes a combination.
 func (s *sizing) point(pick []int, divergence float64) BudgetPoint {
-	p := BudgetPoint{Predicted: digits3(1e3 * s.seconds(pick)), Divergence: digits3(min(divergence, math.MaxFloat32))}
+	p := BudgetPoint{Predicted: digits3(1e3 * s.seconds(pick)), Divergence: digits3(min(divergence, math.MaxFloat32)), Unit: calib.NewDivergence(s.dense.graph).Unit()}
 	zeros, all := 0, 0
 	for k, e := range s.entries(pick) {
 		zeros, all = zeros+s.base.Layers[k].Entries[e].Zeros, all+s.base.Layers[k].Weights
 	}
 	p.Sparsity = float64(zeros) / float64(max(all, 1))
+	bytes, work := s.costs.restBytes, s.costs.restWork
+	for k, i := range pick {
+		bytes, work = bytes+s.costs.bytes[k][i], work+s.work(k, i)
+	}
+	p.Size, p.FLOPs = int64(bytes), work/max(s.denseWork(), 1)
 	for _, l := range s.layers(pick) {
 		p.Layers = append(p.Layers, l.String())
 	}

@@ -77,7 +77,14 @@ func TestBudgetsHoldOfTheModel(t *testing.T) {
 		o, b := forBudget(t)
 		b.Budget = budget
 		told := 0
-		b.Tell = func(front []spc.BudgetPoint, seconds float64) { told += len(front) }
+		b.Tell = func(front []spc.BudgetPoint, seconds float64) {
+			told += len(front)
+			for i, p := range front {
+				if first := &front[0]; p.Size <= 0 || i > 0 && !(p.FLOPs < first.FLOPs) || math.Abs(first.FLOPs-1) > 1e-9 {
+					t.Errorf("%s: %d bytes and %v of the multiply-adds are foretold, at first %v", name, p.Size, p.FLOPs, first.FLOPs)
+				}
+			}
+		}
 		m, err := spc.CompileWithin(t.Context(), o, b)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -101,6 +108,9 @@ func TestBudgetsHoldOfTheModel(t *testing.T) {
 		// The report, which says how the size was found, came after it.
 		if size := int64(file.Len()); budget.Size > 0 && (size > budget.Size || last.Size > budget.Size) {
 			t.Errorf("%s: %d bytes, %d by the report, want %d", name, size, last.Size, budget.Size)
+		}
+		if last.Unit != "nats" { // which the warning of a ruined model goes by
+			t.Errorf("%s: a divergence in %q", name, last.Unit)
 		}
 		if len(last.Unmet) > 0 || told < 3 || last.Speedup <= 0 || r.Amdahl < 1 {
 			t.Errorf("%s: %+v, and %d points foretold", name, last, told)
@@ -561,7 +571,7 @@ func TestBudgetsKeepTheirDatabase(t *testing.T) {
 	}
 	o, b := forBudget(t)
 	b.Budget, b.Patterns, o.Calibration.Cache, o.Calibration.Identity = half, []spc.Pattern{{Kind: spc.Uniform}}, path, "noise"
-	if _, err := spc.CompileWithin(t.Context(), o, b); !errors.Is(err, spc.ErrInvalid) || !strings.Contains(err.Error(), path+": the database belongs to another") {
+	if _, err := spc.CompileWithin(t.Context(), o, b); !errors.Is(err, spc.ErrInvalid) || !strings.Contains(err.Error(), path+": the database belongs to other patterns or types; remove") {
 		t.Errorf("other patterns: %v", err)
 	}
 }

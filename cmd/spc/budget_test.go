@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"spc"
 	"spc/ir/onnx/onnxpb"
 	"spc/ir/tensor"
+	"spc/passes/calib"
 	"spc/tests/archs"
 )
 
@@ -162,5 +164,50 @@ func TestBudgetFlags(t *testing.T) {
 		"--search has no use without --speedup, --latency":               budgeted("--max-drop", "1", "--search", "4"),
 	} {
 		fails(t, args, want)
+	}
+}
+
+// What is lost without labels has one name and one unit wherever it is printed.
+func TestDivergenceHasOneUnit(t *testing.T) {
+	for unit, want := range map[string]string{"": "hundredths of a nat", calib.Nats: "hundredths of a nat", calib.Variances: "hundredths of the variance", calib.Either: "hundredths of a nat or the variance"} {
+		list := []spc.BudgetPoint{{Unit: unit, Divergence: 0.253, Predicted: 1, Drop: &spc.Drop{Points: 32.461, Bound: 47.04, N: 16}}, {Unit: unit, Divergence: 1.06e-261, Predicted: 1, Drop: &spc.Drop{Points: -1e-9, Bound: 1e40, N: 16}}}
+		var foretold, measured, labelled, answer strings.Builder
+		printForetold(&foretold, &spc.Budget{}, list, 0)
+		if err := errors.Join(printMeasured(&measured, "divergence", list), printMeasured(&labelled, "samples", list)); err != nil {
+			t.Fatal(err)
+		}
+		printBudget(&answer, &spc.Report{Budget: &spc.BudgetReport{Judge: "divergence", Tried: list[:1]}})
+		for text, wants := range map[string][]string{
+			foretold.String(): {"  divergence, " + want, "  25.30\n", "  0.00\n"},
+			measured.String(): {"  divergence, " + want + "  at most", "  32.46    47.04\n", "  0.00    1e+40\n"},
+			labelled.String(): {"  points lost  at most"},
+			answer.String():   {"; divergence 32.46 " + want + " on 16 inputs, at most 47.04 with a confidence of 90%"},
+		} {
+			for _, w := range wants {
+				if !strings.Contains(text, w) {
+					t.Errorf("%q, want %q", text, w)
+				}
+			}
+		}
+	}
+}
+
+// What a budget limits stands in the table of what is predicted, and in the answer.
+func TestWhatIsLimitedIsPrinted(t *testing.T) {
+	list := []spc.BudgetPoint{{Predicted: 1, Size: 480e3, FLOPs: 0.4567}}
+	for want, b := range map[string]spc.Budget{"": {Speedup: 2}, "480 KB": {Size: 500e3}, "45.7%": {FLOPs: 0.5}, "480 KB  45.7%": {Size: 500e3, FLOPs: 0.5}} {
+		var foretold, answer strings.Builder
+		printForetold(&foretold, &b, list, 0)
+		printBudget(&answer, &spc.Report{Budget: &spc.BudgetReport{Budget: b, Tried: list}})
+		said := strings.ReplaceAll(want, "  ", "; ")
+		if strings.Contains(want, "%") {
+			said += " of the multiply-adds"
+		}
+		if !strings.Contains(foretold.String(), "  1.00x  "+want) || want != "" && !strings.Contains(answer.String(), "in the median; "+said+";") {
+			t.Errorf("%+v: %q, %q, want %q", b, foretold.String(), answer.String(), want)
+		}
+		if strings.Contains(foretold.String(), "size") != (b.Size > 0) || strings.Contains(foretold.String(), "flops") != (b.FLOPs > 0) {
+			t.Errorf("%+v: %q", b, foretold.String())
+		}
 	}
 }

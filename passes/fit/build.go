@@ -122,6 +122,7 @@ type trial struct {
 	twins      *calib.Twins
 	edits      []*edit // of fitter.layers
 	sparsities []float64
+	dropped    string // Result.Dropped
 }
 
 // build prunes the layers one after another, each on the inputs that the pruned layers

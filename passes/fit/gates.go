@@ -50,11 +50,12 @@ func (f *fitter) final(sparsities []float64) (*trial, error) {
 		return nil, err
 	}
 	if !(after < before) { // neither may be a number
+		t.dropped = fmt.Sprintf("the outputs' divergence of %.3g would be %.3g", before, after)
 		for k, e := range t.edits {
 			how, rest, _ := strings.Cut(strings.Replace(e.how, "GATES", "OBS", 1), "; ")
 			said := f.layers[k].gated
 			if !strings.Contains(said, "no gates") {
-				said = note(how, fmt.Sprintf("gates dropped: the outputs' divergence of %.3g would be %.3g", before, after))
+				said = note(how, "gates dropped: "+t.dropped)
 			}
 			e.how = note(said, rest)
 		}
