@@ -234,6 +234,21 @@ func (f *fitter) choose(l *layer, w, saliency []float32, sparsity float64) (*edi
 	return e, nil
 }
 
+// aimDamp is the damping with which weights are aimed at the dense outputs, as a fraction of the mean diagonal element. All weights of a layer move, whose
+// columns samples of a few hundred images tell only in part: with that of the solvers they fit these samples, and no others.
+const aimDamp = 1
+
+// aim returns the weights that give the dense outputs. Where inputs are gone, and the others take over what they did, they do so with the solvers' damping.
+func (f *fitter) aim(l *layer, s *obs.Solver, h, cross []float64) ([]float32, error) {
+	if f.Pattern.Masks() {
+		var err error
+		if s, err = obs.New(f.ctx, obs.Layer{Name: l.Node.String(), Rows: l.rows, Cols: l.cols, W: l.weights, H: h, Damp: aimDamp}, f.Workers); err != nil {
+			return nil, err
+		}
+	}
+	return s.Aim(f.ctx, cross)
+}
+
 // solve prunes a layer.
 func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error) {
 	h, cross := g.XX, g.DX
@@ -253,7 +268,7 @@ func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error)
 	from := s
 	var how []string
 	if f.Aim == Outputs {
-		w, err := s.Aim(f.ctx, cross)
+		w, err := f.aim(l, s, h, cross)
 		if err != nil {
 			return nil, err
 		}
