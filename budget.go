@@ -17,6 +17,7 @@ import (
 	"spc/ir/tensor"
 	"spc/passes"
 	"spc/passes/budget"
+	"spc/passes/calib"
 	"spc/passes/fit"
 	"spc/passes/prune"
 	"spc/passes/quant"
@@ -40,8 +41,8 @@ type BudgetOptions struct {
 	// Mixed leaves it to the budget which layers are in 8-bit integers, as CompileOptions.Quantize says, of I8, and which in floats. Patterns are those of floats,
 	// and, where they are given, of integers, too; by default these have uniform-block:1x4.
 	Mixed bool
-	// Inputs makes inputs of such shapes, by the names of the ports, on which times are measured.
-	Inputs func(ports []Port, shapes map[string][]int) (map[string]*tensor.Tensor, error)
+	// Inputs makes the inputs on which times are measured: of one sample, where nobody says how many they are.
+	Inputs func(ports []Port) (map[string]*tensor.Tensor, error)
 	// Evaluate scores a model on samples that calibration does not see, in the same order every time: each sample in points, of which more
 	// are better, so that a mean of 100 is all that can be right. Where it is nil, points are hundredths of a nat of divergence
 	// from the dense model on a quarter of the calibration's runs, which nothing else sees then.
@@ -67,15 +68,17 @@ type BudgetPoint struct {
 	Predicted float64  `json:"predicted_ms"` // by the times of the layers alone
 	// Divergence is that of the layers' entries in the database put together, before they are pruned one after another.
 	Divergence float64 `json:"divergence"`
+	Unit       string  `json:"unit,omitempty"` // of Divergence: calib.Nats, Variances or Either
 
 	Ms      float64 `json:"ms,omitempty"`       // measured: the best of runs
 	DenseMs float64 `json:"dense_ms,omitempty"` // of the dense model, in turns with these
 	Speedup float64 `json:"speedup,omitempty"`  // the ratio of the two
 	Median  float64 `json:"median_ms,omitempty"`
-	Size    int64   `json:"size,omitempty"` // bytes of the .spx
-	FLOPs   float64 `json:"flops,omitempty"`
-	Drop    *Drop   `json:"drop,omitempty"`
-	Unmet   []Unmet `json:"unmet,omitempty"` // what it does not meet of the budget
+	// Bytes of the .spx, and the share of the multiply-adds of products that is left; until it is built, as its layers say.
+	Size  int64   `json:"size,omitempty"`
+	FLOPs float64 `json:"flops,omitempty"`
+	Drop  *Drop   `json:"drop,omitempty"`
+	Unmet []Unmet `json:"unmet,omitempty"` // what it does not meet of the budget
 }
 
 // Drop is how many points a model loses, in the mean over samples.
@@ -161,6 +164,9 @@ func (b *BudgetOptions) check(o *CompileOptions) error {
 		}
 		if p.Kind == prune.Depth {
 			return option.Errorf("%v %v: a budget chooses for each layer, and branches go as a whole", option.Pattern, p)
+		}
+		if own, ok := p.OwnSparsity(); p.Kind == prune.Dense || ok && own == 0 {
+			return option.Errorf("%v %v keeps every weight, and leaves a budget nothing to choose", option.Pattern, p)
 		}
 	}
 	return nil
@@ -277,6 +283,8 @@ type sizing struct {
 	builds int
 	build  float64 // the seconds that one is planned to take
 	train  float64 // and those of its reconstruction
+	judge  float64 // and those that what it loses takes to evaluate, and the divergence of a combination
+	differ float64
 }
 
 func (s *sizing) close() {
@@ -310,44 +318,42 @@ func (s *sizing) compileDense(ctx context.Context) (err error) {
 	if s.dense, err = Compile(ctx, o); err != nil {
 		return err
 	}
-	shapes := map[string][]int{}
-	for _, p := range s.dense.Inputs() {
-		if !p.Ranked {
-			return option.Errorf("input %s is %v: to measure times its size has to be known, give %v", p.Name, p, option.Shapes)
-		}
-		for i, d := range p.Dims {
-			n := 1
-			switch {
-			case d.Known():
-				n = d.Size()
-			case d.Fresh():
-				return option.Errorf("input %s is %v: to measure times its size has to be known, give %v", p.Name, p, option.Shapes)
-			case i > 0 || len(p.Dims) == 1:
-				return option.Errorf("input %s is %v: to measure times %v has to have a size, give %v %v=N", p.Name, p, d, option.Dims, d)
-			}
-			shapes[p.Name] = append(shapes[p.Name], n)
-		}
+	if s.inputs, err = s.b.Inputs(s.dense.Inputs()); err != nil {
+		return err
 	}
-	// Formats are chosen for what is measured: one sample where the batch stays open and nobody says otherwise.
-	open := maps.Clone(s.o.Open)
+	// Formats are chosen for the sizes that are measured, where they have names and nobody says otherwise.
+	open, sizes := maps.Clone(s.o.Open), s.measured()
 	for _, d := range s.dense.report.Open {
 		_, fixed := s.o.Dims[d.Name]
 		if _, given := s.o.Open[d.Name]; d.Name != "" && !fixed && !given {
 			if open == nil {
 				open = map[string]Sizes{}
 			}
-			open[d.Name] = Sizes{Only: []int{1}, From: 1, To: 1}
+			n := max(1, sizes[d.Name])
+			open[d.Name] = Sizes{Only: []int{n}, From: n, To: n}
 		}
 	}
 	if len(open) > len(s.o.Open) {
 		s.dense.Close()
 		s.o.Open, o.Open = open, open
-		if s.dense, err = Compile(ctx, o); err != nil {
-			return err
+		s.dense, err = Compile(ctx, o)
+	}
+	return err
+}
+
+// measured are the sizes that symbols of the dense model have in the inputs on which times are measured.
+func (s *sizing) measured() map[string]int {
+	sizes := map[string]int{}
+	for _, p := range s.dense.Inputs() {
+		x := s.inputs[p.Name]
+		if x == nil || !p.Ranked || x.Rank() != len(p.Dims) {
+			continue
+		}
+		for i, d := range p.Dims {
+			sizes[d.Symbol()] = x.Dim(i)
 		}
 	}
-	s.inputs, err = s.b.Inputs(s.dense.Inputs(), shapes)
-	return err
+	return sizes
 }
 
 // patterns settles the patterns that layers may have.
@@ -374,9 +380,10 @@ func (s *sizing) patterns() {
 }
 
 // integers reports whether the model comes with weights of 8-bit integers.
-func (s *sizing) integers() bool {
-	return slices.ContainsFunc(s.dense.report.Layers, func(l Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() })
-}
+func (s *sizing) integers() bool { return slices.ContainsFunc(s.dense.report.Layers, ofIntegers) }
+
+// ofIntegers reports whether a layer's weights are 8-bit integers.
+func ofIntegers(l Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() }
 
 // choices are those of each layer.
 func (s *sizing) choices() (list []fit.Choice) {
@@ -391,8 +398,14 @@ func (s *sizing) choices() (list []fit.Choice) {
 			list = append(list, fit.Choice{Pattern: p, Sparsity: own})
 			continue
 		}
+		least := p.LeastSparsity()
+		if least > 0 {
+			list = append(list, fit.Choice{Pattern: p, Sparsity: least})
+		}
 		for _, x := range sparsities {
-			list = append(list, fit.Choice{Pattern: p, Sparsity: x})
+			if x > least {
+				list = append(list, fit.Choice{Pattern: p, Sparsity: x})
+			}
 		}
 	}
 	return list
@@ -426,9 +439,11 @@ func (s *sizing) run(ctx context.Context) (*Model, error) {
 	}
 	s.patterns()
 	s.step("evaluate", 0, 1)
+	began := time.Now()
 	if s.scores, err = s.evaluate(ctx, s.dense); err != nil {
 		return nil, err
 	}
+	s.judge = time.Since(began).Seconds()
 	list := s.choices()
 	if err := s.database(ctx, list); err != nil {
 		return nil, err
@@ -456,9 +471,6 @@ func (s *sizing) run(ctx context.Context) (*Model, error) {
 			points[i] = s.point(p.pick, p.divergence)
 		}
 		s.b.Tell(points, pace.Whole(s.building()))
-	}
-	if s.o.Plan != nil {
-		s.o.Plan(s.building())
 	}
 	if s.b.Front > 0 {
 		if err := s.walk(ctx, front); err != nil {
@@ -488,15 +500,34 @@ func (s *sizing) planned() int {
 	return n
 }
 
-// building plans what comes after the front: as many models as may be built.
+// building plans the models that may still be built.
 func (s *sizing) building() []Stage {
+	n := s.planned() - s.builds
+	if n <= 0 {
+		return nil
+	}
 	each, last := s.build+s.train, 0.0
 	if s.drafts() && s.b.limited() && s.b.Front == 0 {
 		each, last = s.build, s.train
 	}
-	stage := pace.Even("candidates", s.planned(), each)
+	stage := pace.Even("candidates", n, each+s.measuring(false))
 	stage.Rest = last
 	return []Stage{stage}
+}
+
+// measuring is the seconds that it takes to measure a model.
+func (s *sizing) measuring(draft bool) float64 {
+	if draft || s.drafts() && s.b.limited() && s.b.Front == 0 {
+		return sittings * sittingSeconds
+	}
+	return sittings*sittingSeconds + s.judge
+}
+
+// ahead has what is next planned in front of the models that may still be built.
+func (s *sizing) ahead(next ...Stage) {
+	if s.o.Plan != nil {
+		s.o.Plan(append(next, s.building()...))
+	}
 }
 
 // stages plans the work roughly; what it takes corrects that.
@@ -537,7 +568,9 @@ func (s *sizing) before(ctx context.Context) (g *ir.Graph, pc *passes.Context, d
 	if pc.Choose.Sizes, err = c.open(g, info); err != nil {
 		return nil, nil, done, err
 	}
-	err = passes.Before(ctx, pc, g, "prune")
+	if err = passes.Before(ctx, pc, g, "prune"); err == nil {
+		_, err = quant.Widen(g) // as pruning begins with
+	}
 	return g, pc, done, err
 }
 
@@ -642,6 +675,7 @@ func (s *sizing) front(ctx context.Context) ([]combination, error) {
 	s.joint = s.price()
 	var list []combination
 	picks := slices.Concat([][]int{make([]int, len(s.items))}, alone[1:], budget.Front(s.joint, n)[1:])
+	began := time.Now()
 	for i, p := range picks {
 		s.step("compare", i, len(picks))
 		d, err := s.divergence(ctx, p)
@@ -650,6 +684,7 @@ func (s *sizing) front(ctx context.Context) ([]combination, error) {
 		}
 		list = append(list, combination{p, d})
 	}
+	s.differ = time.Since(began).Seconds() / float64(len(picks))
 	slices.SortStableFunc(list, func(a, b combination) int {
 		return cmp.Or(cmp.Compare(s.uses(b.pick), s.uses(a.pick)), cmp.Compare(b.divergence, a.divergence))
 	})
@@ -691,12 +726,17 @@ func (s *sizing) seconds(pick []int) float64 {
 
 // point describes a combination.
 func (s *sizing) point(pick []int, divergence float64) BudgetPoint {
-	p := BudgetPoint{Predicted: digits3(1e3 * s.seconds(pick)), Divergence: digits3(min(divergence, math.MaxFloat32))}
+	p := BudgetPoint{Predicted: digits3(1e3 * s.seconds(pick)), Divergence: digits3(min(divergence, math.MaxFloat32)), Unit: calib.NewDivergence(s.dense.graph).Unit()}
 	zeros, all := 0, 0
 	for k, e := range s.entries(pick) {
 		zeros, all = zeros+s.base.Layers[k].Entries[e].Zeros, all+s.base.Layers[k].Weights
 	}
 	p.Sparsity = float64(zeros) / float64(max(all, 1))
+	bytes, work := s.costs.restBytes, s.costs.restWork
+	for k, i := range pick {
+		bytes, work = bytes+s.costs.bytes[k][i], work+s.work(k, i)
+	}
+	p.Size, p.FLOPs = int64(bytes), work/max(s.denseWork(), 1)
 	for _, l := range s.layers(pick) {
 		p.Layers = append(p.Layers, l.String())
 	}

@@ -3,9 +3,11 @@ package spc_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,19 +15,27 @@ import (
 
 	"spc"
 	"spc/data"
+	"spc/ir/onnx/onnxpb"
 	"spc/ir/tensor"
+	"spc/passes/prune"
 	"spc/tests/archs"
 )
 
 // perceptron is a model of some products, of which all may be pruned but the last.
 func perceptron(t *testing.T) []byte {
 	t.Helper()
+	return perceptronOf(t, archs.He(48), "batch")
+}
+
+// perceptronOf is the perceptron with such weights, whose batch has such a size.
+func perceptronOf(t *testing.T, weights archs.Fill, batch any) []byte {
+	t.Helper()
 	b := archs.New("perceptron", 17)
-	x := b.Input("x", archs.Float32, "batch", 48)
+	x := b.Input("x", archs.Float32, batch, 48)
 	for _, name := range []string{"first", "second", "third"} {
-		x = b.Node("Relu", nil, b.Node("MatMul", nil, x, b.Weight(name, archs.He(48), 48, 48)))
+		x = b.Node("Relu", nil, b.Node("MatMul", nil, x, b.Weight(name, weights, 48, 48)))
 	}
-	b.Output("y", b.Node("MatMul", nil, x, b.Weight("last", archs.He(48), 48, 5)), archs.Float32, "batch", 5)
+	b.Output("y", b.Node("MatMul", nil, x, b.Weight("last", weights, 48, 5)), archs.Float32, batch, 5)
 	m, err := b.Model(1)
 	if err != nil {
 		t.Fatal(err)
@@ -52,8 +62,8 @@ func noise(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, err
 func forBudget(t *testing.T) (spc.CompileOptions, spc.BudgetOptions) {
 	t.Helper()
 	o := spc.CompileOptions{Bytes: perceptron(t), Calibration: spc.Calibration{Inputs: noise, Count: 64}, Run: spc.RunOptions{Threads: 1}}
-	b := spc.BudgetOptions{Search: 8, Inputs: func(ports []spc.Port, shapes map[string][]int) (map[string]*tensor.Tensor, error) {
-		x, err := data.Random{Seed: 1}.Tensor("x", tensor.F32, shapes["x"], 0)
+	b := spc.BudgetOptions{Search: 8, Inputs: func([]spc.Port) (map[string]*tensor.Tensor, error) {
+		x, err := data.Random{Seed: 1}.Tensor("x", tensor.F32, []int{1, 48}, 0)
 		return map[string]*tensor.Tensor{"x": x}, err
 	}}
 	return o, b
@@ -67,7 +77,14 @@ func TestBudgetsHoldOfTheModel(t *testing.T) {
 		o, b := forBudget(t)
 		b.Budget = budget
 		told := 0
-		b.Tell = func(front []spc.BudgetPoint, seconds float64) { told += len(front) }
+		b.Tell = func(front []spc.BudgetPoint, seconds float64) {
+			told += len(front)
+			for i, p := range front {
+				if first := &front[0]; p.Size <= 0 || i > 0 && !(p.FLOPs < first.FLOPs) || math.Abs(first.FLOPs-1) > 1e-9 {
+					t.Errorf("%s: %d bytes and %v of the multiply-adds are foretold, at first %v", name, p.Size, p.FLOPs, first.FLOPs)
+				}
+			}
+		}
 		m, err := spc.CompileWithin(t.Context(), o, b)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -92,6 +109,9 @@ func TestBudgetsHoldOfTheModel(t *testing.T) {
 		if size := int64(file.Len()); budget.Size > 0 && (size > budget.Size || last.Size > budget.Size) {
 			t.Errorf("%s: %d bytes, %d by the report, want %d", name, size, last.Size, budget.Size)
 		}
+		if last.Unit != "nats" { // which the warning of a ruined model goes by
+			t.Errorf("%s: a divergence in %q", name, last.Unit)
+		}
 		if len(last.Unmet) > 0 || told < 3 || last.Speedup <= 0 || r.Amdahl < 1 {
 			t.Errorf("%s: %+v, and %d points foretold", name, last, told)
 		}
@@ -113,6 +133,140 @@ func TestBudgetsHoldOfTheModel(t *testing.T) {
 				t.Errorf("%s: y is %v, want %v", name, have["y"].F32s(), want["y"].F32s())
 				break
 			}
+		}
+		m.Close()
+	}
+}
+
+// A model whose weights are all zero has nothing to remove, and is within what it is within as it is.
+func TestBudgetsOfNothingButZeros(t *testing.T) {
+	drop := 5.0
+	for _, budget := range []spc.Budget{{FLOPs: 0.5}, {MaxDrop: &drop, Speedup: 1e5}} {
+		o, b := forBudget(t)
+		o.Bytes, b.Budget = perceptronOf(t, archs.Fill{}, "batch"), budget
+		m, err := spc.CompileWithin(t.Context(), o, b)
+		if budget.FLOPs > 0 {
+			if err != nil {
+				t.Errorf("%+v: %v", budget, err)
+				continue
+			}
+			tried := m.Explain().Budget.Tried
+			if last := tried[len(tried)-1]; last.FLOPs != 0 || last.Sparsity != 1 {
+				t.Errorf("%+v", last)
+			}
+			m.Close()
+			continue
+		}
+		var cannot *spc.BudgetError
+		if !errors.As(err, &cannot) || len(cannot.Nearest) == 0 {
+			t.Errorf("%+v: %v, want that it cannot be met", budget, err)
+			continue
+		}
+		if _, err := json.Marshal(cannot); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// With N:M in blocks shares begin at its own.
+func TestBudgetsOfPatternsInBlocks(t *testing.T) {
+	for _, text := range []string{"uniform-block:4x4+2:4", "block:12x12+1:3", "unstructured"} {
+		o, b := forBudget(t)
+		p, err := spc.ParsePattern(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Patterns, b.FLOPs = []spc.Pattern{p}, 0.6
+		m, err := spc.CompileWithin(t.Context(), o, b)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		tried := m.Explain().Budget.Tried
+		if last := tried[len(tried)-1]; last.FLOPs > 0.6 || !strings.HasSuffix(last.Layers[0], ","+text) && !strings.HasSuffix(last.Layers[0], "=0") {
+			t.Errorf("%s: %+v", text, last)
+		}
+		m.Close()
+	}
+}
+
+// A batch that has no name is one sample, as one that has.
+func TestBudgetsOfBatchesWithoutAName(t *testing.T) {
+	o, b := forBudget(t)
+	o.Bytes, b.FLOPs = perceptronOf(t, archs.He(48), ""), 0.5
+	m, err := spc.CompileWithin(t.Context(), o, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if d := m.Inputs()[0].Dims[0]; !d.Fresh() {
+		t.Errorf("the batch is %v, want one without a name", d)
+	}
+}
+
+// Formats are chosen for the sizes that are measured.
+func TestBudgetsChooseFormatsForWhatIsMeasured(t *testing.T) {
+	o, b := forBudget(t)
+	b.FLOPs = 0.5
+	b.Inputs = func([]spc.Port) (map[string]*tensor.Tensor, error) {
+		x, err := data.Random{Seed: 1}.Tensor("x", tensor.F32, []int{3, 48}, 0)
+		return map[string]*tensor.Tensor{"x": x}, err
+	}
+	m, err := spc.CompileWithin(t.Context(), o, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if open := m.Explain().Open; len(open) != 1 || !slices.Equal(open[0].Sizes.Only, []int{3}) {
+		t.Errorf("formats are for %+v, want a batch of 3", open)
+	}
+}
+
+// narrowPerceptron is the perceptron with weights of 8-bit integers behind DequantizeLinear nodes, and activations likewise.
+func narrowPerceptron(t *testing.T) []byte {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(1, 2))
+	b := archs.New("narrow", 17)
+	zero := b.Constant(&onnxpb.TensorProto{DataType: int32(onnxpb.TensorProto_INT8), RawData: []byte{0}})
+	x := b.Input("x", archs.Float32, "batch", 48)
+	for _, name := range []string{"first", "second", "third", "last"} {
+		codes := make([]byte, 48*48)
+		for i := range codes {
+			codes[i] = byte(int8(rng.IntN(255) - 127))
+		}
+		w := b.Initializer(name, &onnxpb.TensorProto{DataType: int32(onnxpb.TensorProto_INT8), Dims: []int64{48, 48}, RawData: codes})
+		x = b.Node("DequantizeLinear", nil, b.Node("QuantizeLinear", nil, x, b.Scalar(0.03), zero), b.Scalar(0.03), zero)
+		x = b.Node("Relu", nil, b.Node("MatMul", nil, x, b.Node("DequantizeLinear", nil, w, b.Scalar(0.002), zero)))
+	}
+	b.Output("y", x, archs.Float32, "batch", 48)
+	m, err := b.Model(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Bytes()
+}
+
+// Weights that a model stores as integers are pruned for a budget as they are without one, and are no choice of types.
+func TestBudgetsOfModelsOfIntegers(t *testing.T) {
+	for _, mixed := range []bool{false, true} {
+		o, b := forBudget(t)
+		o.Bytes, b.FLOPs = narrowPerceptron(t), 0.6
+		if b.Mixed = mixed; mixed {
+			o.Quantize.Type = tensor.I8
+		}
+		m, err := spc.CompileWithin(t.Context(), o, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, all := 0, 0
+		for _, l := range m.Explain().Layers {
+			if left, all = left+l.Nonzeros, all+l.Rows*l.Cols; l.DType != "i8" {
+				t.Errorf("%s is %s, want integers", l.Name, l.DType)
+			}
+		}
+		tried := m.Explain().Budget.Tried
+		if last := tried[len(tried)-1]; float64(left) > 0.6*float64(all) || left == 0 || last.Integers > 0 {
+			t.Errorf("mixed %v: %d of %d weights are left, %+v", mixed, left, all, last)
 		}
 		m.Close()
 	}
@@ -347,9 +501,13 @@ func TestBudgetsThatMakeNoSense(t *testing.T) {
 		"Prune.Pattern block:4x1": func(o *spc.CompileOptions, _ *spc.BudgetOptions) {
 			o.Prune.Pattern = spc.Pattern{Kind: spc.Block, R: 4, C: 1}
 		},
-		"Allocate layer beside":  func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Allocate = spc.PerLayer },
-		"StopAfter or":           func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Debug.StopAfter = "fold" },
-		"Inputs is missing":      func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Inputs = nil },
+		"Allocate layer beside":    func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Allocate = spc.PerLayer },
+		"StopAfter or":             func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Debug.StopAfter = "fold" },
+		"Inputs is missing":        func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Inputs = nil },
+		"dense keeps every weight": func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Patterns = []spc.Pattern{{Kind: prune.Dense}} },
+		"4:4 keeps every weight": func(_ *spc.CompileOptions, b *spc.BudgetOptions) {
+			b.Patterns = []spc.Pattern{{Kind: spc.NM, N: 4, M: 4}}
+		},
 		"channels depend":        func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Patterns = []spc.Pattern{{Kind: spc.Channel}} },
 		"2 scores of samples":    func(_ *spc.CompileOptions, b *spc.BudgetOptions) { b.Evaluate = uneven() },
 		"no weight of the model": func(o *spc.CompileOptions, _ *spc.BudgetOptions) { o.Prune.Keep = []string{"*"} },
@@ -413,7 +571,7 @@ func TestBudgetsKeepTheirDatabase(t *testing.T) {
 	}
 	o, b := forBudget(t)
 	b.Budget, b.Patterns, o.Calibration.Cache, o.Calibration.Identity = half, []spc.Pattern{{Kind: spc.Uniform}}, path, "noise"
-	if _, err := spc.CompileWithin(t.Context(), o, b); !errors.Is(err, spc.ErrInvalid) || !strings.Contains(err.Error(), path+": the database belongs to another") {
+	if _, err := spc.CompileWithin(t.Context(), o, b); !errors.Is(err, spc.ErrInvalid) || !strings.Contains(err.Error(), path+": the database belongs to other patterns or types; remove") {
 		t.Errorf("other patterns: %v", err)
 	}
 }

@@ -101,7 +101,7 @@ func (s *sizing) know(ctx context.Context) error {
 		return fmt.Errorf("%s: %d models were measured, want %d: %w", s.cache, len(c.wholes), len(s.variants), ErrCorrupt)
 	}
 	s.settle()
-	s.report.Amdahl = c.dense / max(c.restTime, 1e-9)
+	s.report.Amdahl = c.dense / max(c.restTime, leastSeconds)
 	return nil
 }
 
@@ -177,6 +177,9 @@ const (
 	roundSeconds = 0.8
 )
 
+// leastSeconds stands for times that a clock shows as nothing.
+const leastSeconds = 1e-9
+
 // profile measures the layers of a model, variant i, in turns with the dense model, by whose time at first those that follow are scaled.
 func (s *sizing) profile(ctx context.Context, m *Model, i int) (whole taken, err error) {
 	var dense, runs, sums []float64
@@ -207,14 +210,14 @@ func (s *sizing) profile(ctx context.Context, m *Model, i int) (whole taken, err
 		sums = append(sums, sum)
 	}
 	c := &s.costs
-	now := quick(dense)
+	now := max(quick(dense), leastSeconds)
 	if i == 0 {
 		c.dense = now
 	}
 	scale := c.dense / now
 	whole.Seconds = quick(runs) * scale
 	// What is computed together in runs is not in profiles.
-	scale *= quick(runs) / quick(sums)
+	scale *= quick(runs) / max(quick(sums), leastSeconds)
 	whole.Work = s.take(m, i, func(node string) float64 { return quick(nodes[node]) * scale })
 	return whole, nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"spc/internal/pace"
 	"spc/ir/option"
 	"spc/ir/tensor"
 	"spc/passes/budget"
@@ -35,10 +36,16 @@ func (m *made) close() {
 
 // make builds a combination and measures it. A draft is not reconstructed, which changes no time and no size, and its drop is not measured.
 func (s *sizing) make(ctx context.Context, pick []int, divergence float64, draft bool) (*made, error) {
-	s.step("candidates", s.builds, max(s.planned(), s.builds+1))
+	if s.o.Plan == nil {
+		s.step("candidates", s.builds, max(s.planned(), s.builds+1))
+	}
 	s.builds++
 	o := s.o
-	o.Progress, o.Plan = nil, nil
+	if o.Plan != nil { // the stages of the compilation are told in the place of what is one of this
+		o.Plan = func(stages []Stage) {
+			s.ahead(append(slices.Clone(stages), pace.Even("measure", 1, s.measuring(draft)))...)
+		}
+	}
 	o.Quantize, o.small = s.types(s.integerWeights(pick)), map[string]bool{}
 	for _, w := range s.smallWeights(pick) {
 		o.small[w] = true
@@ -64,6 +71,7 @@ func (s *sizing) make(ctx context.Context, pick []int, divergence float64, draft
 	if out.point.Integers > 0 {
 		out.point.KeepFloat = s.keptFloat(m)
 	}
+	s.step("measure", 0, 1)
 	if err := s.gauge(ctx, out); err != nil {
 		out.close()
 		return nil, err
@@ -82,14 +90,18 @@ func (s *sizing) gauge(ctx context.Context, m *made) (err error) {
 	for _, l := range m.model.report.Layers {
 		work += float64(l.Nonzeros) * float64(max(1, l.N))
 	}
-	p.FLOPs = work / s.denseWork()
+	if dense := s.denseWork(); dense > 0 { // all weights may be zero, of which nothing is left
+		p.FLOPs = work / dense
+	}
 	if r := m.model.report.Prune; r != nil {
 		p.Sparsity = r.Prunable.Sparsity()
 	}
 	switch {
 	case s.scores == nil || m.draft:
 	case m.dense: // of which no sample needs to tell that it loses nothing
-		p.Drop = &Drop{N: len(s.scores), Dense: mean(s.scores)}
+		if p.Drop, err = dropOf(s.scores, s.scores, 0); err != nil {
+			return err
+		}
 	default:
 		scores, err := s.evaluate(ctx, m.model)
 		if err != nil {
@@ -171,12 +183,12 @@ func (s *sizing) race(ctx context.Context, m *made) error {
 			}
 		}
 		for k := range models {
-			best[k] = min(best[k], slices.Min(times[k]))
+			best[k] = min(best[k], max(slices.Min(times[k]), leastSeconds))
 		}
 		all = append(all, times[1]...)
 	}
 	p := &m.point
-	p.DenseMs, p.Ms, p.Median = 1e3*best[0], 1e3*best[1], 1e3*median(all)
+	p.DenseMs, p.Ms, p.Median = 1e3*best[0], 1e3*best[1], max(1e3*median(all), 1e3*best[1])
 	p.Speedup = best[0] / best[1]
 	return nil
 }
@@ -333,10 +345,10 @@ func (s *sizing) reach(ctx context.Context, front []combination) (*Model, error)
 	return s.keep(&found), nil
 }
 
-// search builds combinations, at most as many as there are tries left, until one is within the limits and hardly any better than that.
+// search builds combinations, at most as many as there are tries left, until one is within the limits and hardly any better than that. One that is not,
+// though others were, is what was loosened too much: the next lies between.
 func (s *sizing) search(ctx context.Context, adjust []float64, tries *int, built *[][]int, found **made) error {
-	for *tries > 0 {
-		*tries--
+	for again := 2 * mostTries; *tries > 0 && again > 0; again-- {
 		limits := make([]float64, len(s.limit))
 		for i, l := range s.limit {
 			if limits[i] = l - adjust[i]; s.what[i] == "time" {
@@ -355,13 +367,14 @@ func (s *sizing) search(ctx context.Context, adjust []float64, tries *int, built
 			return err
 		}
 		if slices.ContainsFunc(*built, func(p []int) bool { return slices.Equal(p, pick) }) {
-			if !ok || *found != nil {
+			if !ok || *found != nil && slices.Equal((*found).pick, pick) {
 				return nil
 			}
 			s.tighten(adjust, pick) // until another comes
 			continue
 		}
 		*built = append(*built, pick)
+		*tries--
 		m, err := s.make(ctx, pick, divergence, s.drafts())
 		if err != nil {
 			return err
@@ -372,10 +385,10 @@ func (s *sizing) search(ctx context.Context, adjust []float64, tries *int, built
 		if met && (before == nil || m.point.Divergence < before.point.Divergence) {
 			before.close()
 			*found = m
-		} else if m.close(); before != nil { // what was loosened too much
+		} else if m.close(); met { // and is no better
 			return nil
 		}
-		if again := s.adjust(adjust, m, met); !again {
+		if !s.adjust(adjust, m, met) {
 			return nil
 		}
 	}
@@ -543,6 +556,7 @@ func (s *sizing) evolve(ctx context.Context, limits []float64, pick []int, first
 		return pick, d, err
 	}
 	const offspring = 8
+	s.ahead(pace.Even("search", n, s.differ))
 	return budget.Evolve(ctx, s.items, limits, pick, budget.Search{
 		Generations: max(1, n/offspring), Offspring: min(offspring, n), Seed: 1, Measure: s.divergence,
 		Step: func(done, total int) { s.step("search", done, total) },

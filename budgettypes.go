@@ -72,6 +72,11 @@ func (s *sizing) arrange(list []fit.Choice) {
 		for _, w := range s.rounder.Weights() {
 			may[w] = true
 		}
+		for _, l := range s.dense.report.Layers {
+			if ofIntegers(l) { // as the model comes
+				delete(may, l.Weight)
+			}
+		}
 	}
 	s.slots = nil
 	for k := range s.base.Layers {

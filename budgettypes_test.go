@@ -233,7 +233,7 @@ func TestSizesCountTheFewestBytes(t *testing.T) {
 			}
 		}
 	}
-	w.Inputs = func([]spc.Port, map[string][]int) (map[string]*tensor.Tensor, error) {
+	w.Inputs = func([]spc.Port) (map[string]*tensor.Tensor, error) {
 		return map[string]*tensor.Tensor{"x": inputs(1)}, nil
 	}
 	w.Patterns, w.Size = []spc.Pattern{{Kind: spc.Uniform}}, 60000

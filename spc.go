@@ -296,12 +296,20 @@ func (r *Report) finish(g *ir.Graph) {
 	seen := map[string]bool{}
 	for i := range r.Layers {
 		l := &r.Layers[i]
-		if why := kept[l.Name]; why != "" {
-			l.Reason = fmt.Sprintf("not quantised, %s; %s", why, l.Reason)
-		}
 		p := pruned[l.Weight]
+		before := func(text string) { // unless the layer comes from a report that was finished
+			if !strings.Contains(l.Reason, text+"; ") {
+				l.Reason = text + "; " + l.Reason
+			}
+		}
+		if why := kept[l.Name]; why != "" {
+			before("not quantised, " + why)
+		}
 		if p.Why != "" && r.Prune.Asks {
-			l.Reason = fmt.Sprintf("not pruned, %s; %s", p.Why, l.Reason)
+			before("not pruned, " + p.Why)
+		}
+		if p.Removed > 0 {
+			before(fmt.Sprintf("%d of %d weights removed", p.Removed, p.Weights))
 		}
 		l.Prunable = p.Prunable
 		if seen[l.Weight] {

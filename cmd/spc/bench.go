@@ -31,7 +31,7 @@ type benchmark struct {
 	Predicted *spc.PredictedRun `json:"predicted,omitempty"`
 	Layers    []layerTime       `json:"layers"`
 
-	by string // what Predicted goes by
+	report *spc.Report
 }
 
 type latency struct {
@@ -145,7 +145,7 @@ func (b *benchmark) measure(ctx context.Context, m *spc.Model, device *deviceFla
 	if err != nil {
 		return err
 	}
-	b.Ms, b.Predicted, b.by = latencies(times), nil, basis(m.Explain())
+	b.Ms, b.Predicted, b.report = latencies(times), nil, m.Explain()
 	if b.Device == string(spc.CPU) {
 		f, err := m.Forecast(b.Threads, in)
 		if err != nil {
@@ -229,7 +229,7 @@ func (b *benchmark) print(w io.Writer) {
 	t.AppendRow([]any{ms(b.Ms.Mean), ms(b.Ms.P50), ms(b.Ms.P90), ms(b.Ms.P99), ms(b.Ms.Min), fmt.Sprintf("%.4g/s", b.Throughput), size(b.PeakBytes)})
 	t.Render()
 	if b.Predicted != nil {
-		fmt.Fprintln(w, predictedText(b.Predicted, b.by))
+		fmt.Fprintln(w, predictedText(b.Predicted, b.report))
 	}
 	fmt.Fprintln(w)
 	total, left, slow := 0.0, 0, false

@@ -17,7 +17,9 @@ import (
 
 	"spc"
 	"spc/data"
+	"spc/ir/option"
 	"spc/ir/tensor"
+	"spc/passes/calib"
 )
 
 // budgetFlags say what a model may take and lose.
@@ -42,9 +44,9 @@ var (
 // add adds the flags.
 func (f *budgetFlags) add(c *cobra.Command) {
 	fs := c.Flags()
-	fs.Float64Var(&f.speedup, "speedup", 0, "find the program that loses least among those so many times as fast as the dense\none in floats, as measured")
-	fs.Float64Var(&f.drop, "max-drop", 0, "find the fastest program that loses at most so many points of --metric on --eval-data,\nor of divergence without that, with a confidence of 90%; with --speedup: both")
-	choiceVar(fs, &f.latency, "latency", "", parseLatency, "find one whose runs take at most so long, such as 5ms")
+	fs.Float64Var(&f.speedup, "speedup", 0, "find the program that loses least among those so many times as fast as the dense\none in floats, the best runs of both as measured")
+	fs.Float64Var(&f.drop, "max-drop", 0, "find the fastest program that loses at most so many points of --metric on --eval-data,\nor hundredths of a nat of divergence without that, with a confidence of 90%; with\n--speedup: both")
+	choiceVar(fs, &f.latency, "latency", "", parseLatency, "find one whose runs take at most so long in the median, such as 5ms")
 	choiceVar(fs, &f.size, "size", "", parseSize, "find one whose file has at most so many bytes, such as 10MB")
 	fs.Float64Var(&f.flops, "flops", 0, "find one that has at most this share of the multiply-adds of products")
 	fs.StringVar(&f.pareto, "pareto", "", "a `FILE` .csv, .png, .svg or .html for the front from the dense program to the fastest,\nbuilt and measured")
@@ -69,7 +71,7 @@ func (f *budgetFlags) add(c *cobra.Command) {
 func parseLatency(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 || d > time.Hour {
-		return 0, fmt.Errorf("%q, want a time such as 5ms or 800us, up to 1h", s)
+		return 0, option.Errorf("%v %q: want a time such as 5ms or 800us, up to 1h", option.Latency, s)
 	}
 	return d, nil
 }
@@ -92,7 +94,7 @@ func parseSize(s string) (int64, error) {
 		}
 		break
 	}
-	return 0, fmt.Errorf("%q, want a size such as 10MB or 800KB", s)
+	return 0, option.Errorf("%v %q: want a size such as 10MB or 800KB", option.Size, s)
 }
 
 // given reports whether any of some flags was given.
@@ -128,7 +130,7 @@ func (f *budgetFlags) needless(c *cobra.Command) error {
 	}
 	for _, name := range []string{"speedup", "flops"} {
 		if v := map[string]float64{"speedup": f.speedup, "flops": f.flops}[name]; fs.Changed(name) && !(v > 0) {
-			return fmt.Errorf("--%s %v, want a number above 0", name, v)
+			return fmt.Errorf("--%s %v, want %s", name, v, bounds[name].want)
 		}
 	}
 	return nil
@@ -147,16 +149,8 @@ func (f *budgetFlags) options(c *cobra.Command, calib *calibFlags, s sizes) (b s
 	if f.pareto != "" {
 		b.Front = f.points
 	}
-	b.Inputs = func(ports []spc.Port, shapes map[string][]int) (map[string]*tensor.Tensor, error) {
-		in := map[string]*tensor.Tensor{}
-		for _, p := range ports {
-			t, err := data.Random{Seed: 1}.Tensor(p.Name, p.DType, shapes[p.Name], p.Bound)
-			if err != nil {
-				return nil, err
-			}
-			in[p.Name] = t
-		}
-		return in, nil
+	b.Inputs = func(ports []spc.Port) (map[string]*tensor.Tensor, error) {
+		return (&request{ports: ports, sizes: s, missing: &data.Random{Seed: 1}}).tensors()
 	}
 	if f.data == "" {
 		return b, done, nil
@@ -182,7 +176,7 @@ func (f *budgetFlags) options(c *cobra.Command, calib *calibFlags, s sizes) (b s
 	}
 	b.Evaluate = func(ctx context.Context, m *spc.Model) ([]float64, error) {
 		e := e // scores start anew
-		e.path, e.model, e.output = f.data, m, m.Outputs()[0].Name
+		e.path, e.model, e.output = c.Flags().Arg(0), m, m.Outputs()[0].Name
 		if err := e.fit(m.Inputs(), s); err != nil {
 			return nil, err
 		}
@@ -209,7 +203,7 @@ func (f *compileFlags) compileWithin(c *cobra.Command, p *progress) (*spc.Model,
 	o.Run.Threads, o.Progress, o.Plan = f.within.threads, p.At, p.Plan
 	if quiet, err := c.Flags().GetBool("quiet"); err == nil && !quiet {
 		b.Tell = func(front []spc.BudgetPoint, seconds float64) {
-			p.print(func() { printForetold(c.ErrOrStderr(), front, seconds) })
+			p.print(func() { printForetold(c.ErrOrStderr(), &b.Budget, front, seconds) })
 		}
 	}
 	if !given(c.Flags(), budgetLimits) {
@@ -244,13 +238,13 @@ func (f *compileFlags) front(c *cobra.Command, r *spc.BudgetReport) error {
 	if f.asJSON {
 		return printJSON(c.OutOrStdout(), r)
 	}
-	return printMeasured(c.OutOrStdout(), r.Front)
+	return printMeasured(c.OutOrStdout(), r.Judge, r.Front)
 }
 
 // printNearest prints the points that are nearest to a budget that cannot be met.
 func printNearest(w io.Writer, e *spc.BudgetError) error {
 	fmt.Fprintf(w, "%s at most, were what is pruned to take no time; nearest are:\n", ratio(e.Amdahl))
-	if err := printMeasured(w, e.Nearest); err != nil || e.Quantised == nil {
+	if err := printMeasured(w, e.Judge, e.Nearest); err != nil || e.Quantised == nil {
 		return err
 	}
 	also := ""
@@ -258,16 +252,46 @@ func printNearest(w io.Writer, e *spc.BudgetError) error {
 		also = ", which meets the budget"
 	}
 	fmt.Fprintf(w, "without zeros in 8-bit integers, by --quantize int8%s:\n", also)
-	return printMeasured(w, []spc.BudgetPoint{*e.Quantised})
+	return printMeasured(w, e.Judge, []spc.BudgetPoint{*e.Quantised})
 }
 
-// printMeasured prints a table of programs that were measured.
-func printMeasured(w io.Writer, list []spc.BudgetPoint) error {
-	t, ints := newPoints(w, list, "zeros", "best", "median", "dense, best", "speed-up", "size", "flops", "points lost", "at most", "not met")
+// hundredths are what divergences of a unit are printed in: what --max-drop counts without labels.
+func hundredths(unit string) string {
+	switch unit {
+	case calib.Variances:
+		return "hundredths of the variance"
+	case calib.Either:
+		return "hundredths of a nat or the variance"
+	}
+	return "hundredths of a nat"
+}
+
+// divergence writes that of a point in hundredths.
+func divergence(x float64) string {
+	switch {
+	case math.Abs(x) < 0.005: // which may be just below nothing
+		x = 0
+	case x >= 1e6:
+		return fmt.Sprintf("%.3g", x)
+	}
+	return fmt.Sprintf("%.2f", x)
+}
+
+// lostName is the heading of what points lose, by what they are judged by.
+func lostName(judge string, list []spc.BudgetPoint) string {
+	if judge != "divergence" || len(list) == 0 {
+		return "points lost"
+	}
+	return "divergence, " + hundredths(list[0].Unit)
+}
+
+// printMeasured prints a table of programs that were measured and judged.
+func printMeasured(w io.Writer, judge string, list []spc.BudgetPoint) error {
+	t, ints := newPoints(w, list, "zeros", "best", "median", "dense, best", "speed-up", "size", "flops", lostName(judge, list), "at most", "not met")
 	for _, p := range list {
 		lost, bound := "-", "-"
 		if p.Drop != nil {
-			lost, bound = fmt.Sprintf("%.2f", p.Drop.Points), fmt.Sprintf("%.2f", p.Drop.Bound)
+			lost, bound = divergence(p.Drop.Points), divergence(p.Drop.Bound)
 		}
 		var unmet []string
 		for _, u := range p.Unmet {
@@ -320,10 +344,16 @@ func printBudget(w io.Writer, r *spc.Report) bool {
 	}
 	p := b.Tried[len(b.Tried)-1]
 	fmt.Fprintf(w, "measured  %s at best, dense %s, %s (at most %s); %s in the median", millis3(p.Ms), millis3(p.DenseMs), ratio(p.Speedup), ratio(b.Amdahl), millis3(p.Median))
+	if b.Size > 0 {
+		fmt.Fprintf(w, "; %s", size(p.Size))
+	}
+	if b.FLOPs > 0 {
+		fmt.Fprintf(w, "; %s of the multiply-adds", percent(p.FLOPs))
+	}
 	switch d := p.Drop; {
 	case d == nil:
 	case b.Judge == "divergence":
-		fmt.Fprintf(w, "; it diverges by %.2f hundredths of a nat on %s, at most %.2f with a confidence of 90%%", d.Points, plural(d.N, "input"), d.Bound)
+		fmt.Fprintf(w, "; divergence %s %s on %s, at most %s with a confidence of 90%%", divergence(d.Points), hundredths(p.Unit), plural(d.N, "input"), divergence(d.Bound))
 	default:
 		fmt.Fprintf(w, "; %.2f points lost on %s, at most %.2f with a confidence of 90%%", d.Points, plural(d.N, "sample"), d.Bound)
 	}
@@ -337,12 +367,26 @@ func printBudget(w io.Writer, r *spc.Report) bool {
 	return true
 }
 
-// printForetold prints a front as the layers alone foretell it.
-func printForetold(w io.Writer, front []spc.BudgetPoint, seconds float64) {
+// printForetold prints a front as the layers alone foretell it, with what a budget limits.
+func printForetold(w io.Writer, b *spc.Budget, front []spc.BudgetPoint, seconds float64) {
 	fmt.Fprintln(w, "predicted, by what layers take and lose:")
-	t, ints := newPoints(w, front, "zeros", "time", "speed-up", "divergence", "")
+	columns := []any{"zeros", "time", "speed-up"}
+	if b.Size > 0 {
+		columns = append(columns, "size")
+	}
+	if b.FLOPs > 0 {
+		columns = append(columns, "flops")
+	}
+	t, ints := newPoints(w, front, append(columns, lostName("divergence", front), "")...)
 	for _, p := range front {
-		t.AppendRow(ints(&p, percent(p.Sparsity), millis(p.Predicted), ratio(front[0].Predicted/p.Predicted), fmt.Sprintf("%.3g", p.Divergence)))
+		row := []any{percent(p.Sparsity), millis(p.Predicted), ratio(front[0].Predicted / p.Predicted)}
+		if b.Size > 0 {
+			row = append(row, size(p.Size))
+		}
+		if b.FLOPs > 0 {
+			row = append(row, percent(p.FLOPs))
+		}
+		t.AppendRow(ints(&p, append(row, divergence(100*p.Divergence))...))
 	}
 	t.Render()
 	if seconds > 0 {

@@ -73,7 +73,11 @@ func (f *calibFlags) apply(c *cobra.Command, o *spc.CompileOptions, s sizes) (fu
 		if err != nil {
 			return nil, fmt.Errorf("--calib: %w", err)
 		}
-		if err := unused("with --calib random", append(f.norm.flags(), "samples")...); err != nil {
+		needless := []string{"samples"}
+		if !fs.Changed("eval-data") { // whose images they prepare
+			needless = append(f.norm.flags(), needless...)
+		}
+		if err := unused("with --calib random", needless...); err != nil {
 			return nil, err
 		}
 		o.Calibration.Identity = fmt.Sprint(f.calib, f.number(calibRandomSamples), s)

@@ -170,10 +170,20 @@ func spcRun(args ...string) result {
 	return result{status, out.String(), errs.String()}
 }
 
-// ok runs spc and wants it to succeed without a word on standard error.
+// hinted matches the lines of hints.
+var hinted = regexp.MustCompile(`(?m)^spc: hint: .*\n`)
+
+// unhinted runs spc and leaves hints out.
+func unhinted(args ...string) result {
+	r := spcRun(args...)
+	r.errors = hinted.ReplaceAllString(r.errors, "")
+	return r
+}
+
+// ok runs spc and wants it to succeed without a word on standard error but hints.
 func ok(t *testing.T, args ...string) string {
 	t.Helper()
-	r := spcRun(args...)
+	r := unhinted(args...)
 	if r.status != 0 || r.errors != "" {
 		t.Fatalf("spc %s: status %d, errors %q", strings.Join(args, " "), r.status, r.errors)
 	}
@@ -183,7 +193,7 @@ func ok(t *testing.T, args ...string) string {
 // warned runs spc and wants it to succeed with one line of warning that holds want.
 func warned(t *testing.T, want string, args ...string) {
 	t.Helper()
-	r := spcRun(args...)
+	r := unhinted(args...)
 	line, oneLine := strings.CutSuffix(r.errors, "\n")
 	if r.status != 0 || !oneLine || strings.Contains(line, "\n") || !strings.HasPrefix(line, "spc: warning: ") || !strings.Contains(line, want) {
 		t.Errorf("spc %s: status %d, errors %q, want a warning with %q", strings.Join(args, " "), r.status, r.errors, want)
@@ -409,7 +419,7 @@ func TestFormatsAgree(t *testing.T) {
 			}
 			ok(t, append(args, "--format", "dense", "-o", "dense.spx")...)
 			for _, format := range formats() {
-				if r := spcRun(append(args, "--format", format, "-o", "other.spx")...); r.status != 0 || r.errors != "" && !strings.HasPrefix(r.errors, "spc: warning: not stored as "+format+": ") {
+				if r := unhinted(append(args, "--format", format, "-o", "other.spx")...); r.status != 0 || r.errors != "" && !strings.HasPrefix(r.errors, "spc: warning: not stored as "+format+": ") {
 					t.Fatalf("%s as %s: status %d, errors %q", pattern, format, r.status, r.errors)
 				}
 				ok(t, "verify", "other.spx", "dense.spx", "--shape", shape, "--tolerance", "1e-5", "--seeds", "1")
@@ -825,11 +835,16 @@ func TestEvalErrors(t *testing.T) {
 		{[]string{"eval", "lm.onnx", "--data", "test.npy", "--labels", "labels.npy", "--preprocess", "unit"}, []string{"ids", "i64[batch,t]"}},
 		{[]string{"eval", "model.onnx", "--data", "tokens.npy"}, []string{"input", "tokens"}},
 		{[]string{"eval", "lm.onnx", "--data", "tokens.npy", "--metric", "top1"}, []string{"needs images"}},
+		{[]string{"eval", "lm.onnx", "--data", "tokens.npy", "--skip-class", "0"}, []string{"needs classes"}},
 		{[]string{"eval", "lm.onnx", "--data", "big.npy"}, []string{"lm.onnx", "12"}},
 		{with(folder, "--labels", "more.csv"), []string{`spc: more.csv: line 3: file "9.jpg" is not in photos`}},
 		{with(folder, "--labels", "cut.csv"), []string{"spc: photos/cut.jpg: JPEG: "}},
 	} {
 		fails(t, c.args, c.want...)
+	}
+	writeNPY(t, "negative.npy", tensor.FromInt64s(tensor.I64, []int64{1, 2, -2, 3}, 1, 4))
+	if r := spcRun("eval", "lm.onnx", "--data", "negative.npy"); strings.Count(r.errors, "the model scores") != 1 {
+		t.Errorf("%s, want it once", r.errors)
 	}
 }
 
@@ -882,6 +897,7 @@ func TestBadArguments(t *testing.T) {
 		{[]string{"prune", "model.onnx"}, "spc: --output is missing; use: spc prune MODEL.onnx -o PRUNED.onnx"},
 		{[]string{"eval", "model.onnx"}, "spc: --data is missing; use: spc eval MODEL.{spx,onnx} --data PATH"},
 		{[]string{"compile", "model.onnx", "--nope"}, "unknown flag: --nope (see spc compile --help)"},
+		{[]string{"prune", "model.onnx", "-o", "p.onnx", "--speedup", "2"}, "unknown flag: --speedup; it belongs to spc compile (see spc prune --help)"},
 		{[]string{"compile", "model.onnx", "--sparsty", "0.5"}, "unknown flag: --sparsty; did you mean --sparsity? (see spc compile --help)"},
 		{[]string{"compile", "model.onnx", "-sparsity", "0.5"}, "in -sparsity; did you mean --sparsity? (see spc compile --help)"},
 		{[]string{"compile", "model.onnx", "--sparsity", "50%"}, `--sparsity "50%", want a number (see spc compile --help)`},

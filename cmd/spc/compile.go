@@ -319,6 +319,7 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	p.close()
+	hintOf(c, m.Explain())
 	return f.tell(c, m)
 }
 
@@ -367,18 +368,8 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string, all detail) er
 		return err
 	}
 	printTransposes(w, r, all)
+	printRemoved(w, r, "%-9s ", "they count as zeros")
 	if r.Prune != nil {
-		removed := 0
-		for _, l := range r.Prune.Layers {
-			removed += l.Removed
-		}
-		if removed > 0 {
-			what := "channels"
-			if r.Prune.Pattern == (spc.Pattern{Kind: spc.Depth}).String() {
-				what = "residual branches"
-			}
-			fmt.Fprintf(w, "removed   %d of the weights, with whole %s; they count as zeros\n", removed, what)
-		}
 		var bounded []string
 		for _, l := range r.Prune.Layers {
 			if l.Bounded > 0 {
@@ -403,7 +394,7 @@ func printTimes(w io.Writer, r *spc.Report) {
 func printPredicted(w io.Writer, r *spc.Report) {
 	switch {
 	case r.Predicted != nil:
-		fmt.Fprintln(w, predictedText(r.Predicted, basis(r)))
+		fmt.Fprintln(w, predictedText(r.Predicted, r))
 	case r.Options.Target == string(spc.CPU) && len(r.Open) > 0:
 		fmt.Fprintln(w, "predicted no time, as sizes of inputs are open; spc bench MODEL --dim SYMBOL=N predicts a run")
 	}
@@ -418,12 +409,44 @@ func basis(r *spc.Report) string {
 	return text
 }
 
-func predictedText(p *spc.PredictedRun, by string) string {
+// sparsified reports whether weights of the model were made zero, and stay.
+func sparsified(r *spc.Report) bool {
+	return r.Prune != nil && r.Prune.Asks && removed(r) == 0 && r.Totals.Nonzeros < r.Totals.Weights
+}
+
+// removed counts the weights that went with whole channels, heads or branches.
+func removed(r *spc.Report) (n int) {
+	if r.Prune != nil {
+		for _, l := range r.Prune.Layers {
+			n += l.Removed
+		}
+	}
+	return n
+}
+
+// printRemoved says how many weights went with what is whole, and how they count; the line begins with a word in some form.
+func printRemoved(w io.Writer, r *spc.Report, form, count string) {
+	n := removed(r)
+	if n == 0 {
+		return
+	}
+	what := "channels"
+	switch r.Prune.Pattern {
+	case (spc.Pattern{Kind: spc.Head}).String():
+		what = "attention heads"
+	case (spc.Pattern{Kind: spc.Depth}).String():
+		what = "residual branches"
+	}
+	fmt.Fprintf(w, form+"%d of the weights, with whole %s; %s\n", "removed", n, what, count)
+}
+
+// predictedText says what a run of a model takes, and where that is less or was meant to be, what it would take dense.
+func predictedText(p *spc.PredictedRun, r *spc.Report) string {
 	text := fmt.Sprintf("predicted %s on %s", millis(p.Ms), plural(p.Threads, "thread"))
-	if p.DenseMs > 1.005*p.Ms {
+	if p.DenseMs > 1.005*p.Ms || sparsified(r) {
 		text += fmt.Sprintf(", dense %s, %.1fx", millis(p.DenseMs), p.DenseMs/p.Ms)
 	}
-	text += ", by " + by
+	text += ", by " + basis(r)
 	if p.Unsized > 0 {
 		text += fmt.Sprintf("; without %s of unknown size", plural(p.Unsized, "node"))
 	}
@@ -531,7 +554,7 @@ func printQuantised(w io.Writer, r *spc.Report, all detail) error {
 	}
 	fmt.Fprintf(w, "%-9s %s", what, plural(q.Products, unit))
 	if q.Divergence > 0 {
-		fmt.Fprintf(w, ", the outputs diverge by %.2g", q.Divergence)
+		fmt.Fprintf(w, ", the outputs diverge by %s", nats(q.Divergence, 2))
 	}
 	if len(q.Kept) > 0 {
 		var names []string

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -200,6 +199,9 @@ func (e *evaluator) checkMetric() error {
 	case !slices.Contains(suits, e.metric):
 		return fmt.Errorf("--metric perplexity needs tokens, and %s holds images", e.set.Path)
 	}
+	if e.set.Tokens() && len(e.skip) > 0 {
+		return fmt.Errorf("--skip-class needs classes, and %s holds tokens", e.set.Path)
+	}
 	if !e.set.Tokens() && e.set.Labels == nil {
 		return fmt.Errorf("%s has no labels, give --labels", e.set.Path)
 	}
@@ -304,7 +306,7 @@ func (e *evaluator) score(b data.Batch, out *tensor.Tensor) error {
 			var ids []int64
 			var one data.Perplexity
 			if ids, err = e.set.TokensOf(i); err == nil {
-				err = errors.Join(one.Add(row, ids), e.perplexity.Add(row, ids))
+				err = cmp.Or(one.Add(row, ids), e.perplexity.Add(row, ids)) // which have the same errors
 			}
 			e.points = append(e.points, -100*math.Log(one.Value()))
 		} else {

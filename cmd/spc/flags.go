@@ -37,7 +37,7 @@ var bounds = map[string]bound{
 	"seeds":          {1, 1 << 20, ""},
 	"skip-class":     {0, 1 << 30, ""},
 	"sparsity":       {0, math.Nextafter(1, 0), "a fraction of at least 0 and below 1"},
-	"speedup":        {0, 1e6, ""},
+	"speedup":        {0, 1e6, "a number above 0 and at most 1e6"},
 	"std":            {data.MinStd, data.MaxNorm, ""},
 	"threads":        {0, spc.MaxThreads, ""},
 	"tolerance":      {0, 1e6, ""},
@@ -56,7 +56,7 @@ var exclusive = map[string][]string{
 }
 
 // together lists flags that come with each other, in all commands.
-var together = [][2]string{{"mean", "std"}, {"std", "mean"}, {"tune-budget", "tune"}, {"timings", "tune"}, {"anew", "tune"}}
+var together = [][2]string{{"mean", "std"}, {"std", "mean"}, {"points", "pareto"}, {"tune-budget", "tune"}, {"timings", "tune"}, {"anew", "tune"}}
 
 // markExclusive has shells not complete a flag beside one that excludes it.
 func markExclusive(c *cobra.Command) {

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"spc"
 	"spc/tests/archs"
 )
 
@@ -41,5 +44,40 @@ func TestHeadsAreRemoved(t *testing.T) {
 	}
 	if r := spcRun("prune", "vit.onnx", "-o", "none.onnx", "--sparsity", "0.5", "--layer", "*qkv*=0.5,head"); r.status == 0 || !strings.Contains(r.errors, "head is of all layers") {
 		t.Errorf("%+v, want an error that says why a layer has no such pattern", r)
+	}
+}
+
+// What inspect shows of a model without some heads adds up: the rows are what is left, the totals are of what there was.
+func TestRemovedWeightsAddUp(t *testing.T) {
+	workspace(t)
+	at := slices.IndexFunc(archs.Tiny, func(a archs.Arch) bool { return a.Name == "vit" })
+	writeModel(t, "vit.onnx", func() (*archs.Model, error) { return archs.Tiny[at].Build(1) })
+	compiled := ok(t, "compile", "vit.onnx", "-o", "vit.spx", "--pattern", "head", "--sparsity", "0.25", "--prune", "magnitude")
+	var r spc.Report
+	if err := json.Unmarshal([]byte(ok(t, "inspect", "vit.spx", "--json")), &r); err != nil {
+		t.Fatal(err)
+	}
+	rows, gone := 0, 0
+	for _, l := range r.Layers {
+		rows += l.DenseBytes
+	}
+	for _, l := range r.Prune.Layers {
+		if gone += l.Removed; l.Removed == 0 {
+			continue
+		}
+		i := slices.IndexFunc(r.Layers, func(k spc.Layer) bool { return k.Weight == l.Weight })
+		if want := fmt.Sprintf("%d of %d weights removed; ", l.Removed, l.Weights); strings.Count(r.Layers[i].Reason, want) != 1 {
+			t.Errorf("%s says %q, want %q", l.Node, r.Layers[i].Reason, want)
+		}
+	}
+	if gone == 0 || rows+4*gone != r.Totals.DenseBytes {
+		t.Errorf("rows of %d bytes and %d weights that are gone, %d bytes in all", rows, gone, r.Totals.DenseBytes)
+	}
+	want := fmt.Sprintf("%d of the weights, with whole attention heads; ", gone)
+	if !strings.Contains(compiled, "\nremoved   "+want+"they count as zeros\n") {
+		t.Errorf("%s, want %q", compiled, want)
+	}
+	if shown := ok(t, "inspect", "vit.spx"); !strings.Contains(shown, "\nremoved "+want+"these totals count them as zeros and in dense bytes, the rows do not\n") {
+		t.Errorf("%s, want %q", shown, want)
 	}
 }

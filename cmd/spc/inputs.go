@@ -151,6 +151,13 @@ func (r *request) tensors() (map[string]*tensor.Tensor, error) {
 			return nil, err
 		}
 	}
+	for _, p := range r.ports { // what cannot be random whatever its size
+		if random := r.random(p); random != nil && p.Elem == nil {
+			if _, err := random.Tensor(p.Name, p.DType, nil, p.Bound); err != nil {
+				return nil, err
+			}
+		}
+	}
 	// Files come first: they tell the sizes that random inputs and images need.
 	for _, p := range r.ports {
 		s, ok := r.sources[p.Name]
@@ -187,10 +194,7 @@ func (r *request) tensors() (map[string]*tensor.Tensor, error) {
 		if in[p.Name] != nil {
 			continue
 		}
-		random := r.missing
-		if s, ok := r.sources[p.Name]; ok {
-			random = s.random
-		}
+		random := r.random(p)
 		if p.Elem != nil {
 			var err error
 			if in[p.Name], err = randomList(random, b, p.Name, typeOf(p)); err != nil {
@@ -207,6 +211,14 @@ func (r *request) tensors() (map[string]*tensor.Tensor, error) {
 		}
 	}
 	return in, nil
+}
+
+// random is what makes an input up, nil where a file has it or nothing does.
+func (r *request) random(p spc.Port) *data.Random {
+	if s, ok := r.sources[p.Name]; ok {
+		return s.random
+	}
+	return r.missing
 }
 
 // explain adds to the error of a run on values that a model does not take which of its inputs were random.

@@ -170,6 +170,7 @@ func printLayers(w io.Writer, r *spc.Report, all detail) {
 		n.Weights, n.Nonzeros, percent(share(n.Weights-n.Nonzeros, n.Weights)),
 		n.Prunable, percent(share(n.PrunableZeros, n.Prunable)),
 		size(int64(n.StoredBytes)), size(int64(n.DenseBytes)))
+	printRemoved(w, r, "%s ", "these totals count them as zeros and in dense bytes, the rows do not")
 	if r.Options.Quantize == "int8" && slices.ContainsFunc(r.Layers, func(l spc.Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() }) {
 		fmt.Fprintln(w, "the rows count zeros that rounding to 8 bits made, these totals do not")
 	}
@@ -212,16 +213,20 @@ func fitted(r *spc.Report) string {
 	default:
 		seen += " in " + plural(p.Runs, "run")
 	}
-	s := fmt.Sprintf("by %s on %s, allocation %s", p.Method, seen, p.Allocate)
+	method := p.Method
+	if p.Dropped != "" {
+		method = fmt.Sprintf("%s, as %s would lose more,", spc.OBS, p.Method)
+	}
+	s := fmt.Sprintf("by %s on %s, allocation %s", method, seen, p.Allocate)
 	for i, t := range p.Trials {
 		switch {
 		case len(p.Trials) == 1 && t.Allocate == p.Allocate:
 		case len(p.Trials) == 1: // nothing to compare
 			s += ": " + t.Allocate
 		case i == 0:
-			s += fmt.Sprintf(": %s, divergence %.3g", t.Allocate, t.Divergence)
+			s += fmt.Sprintf(": %s, divergence %s", t.Allocate, nats(t.Divergence, 3))
 		default:
-			s += fmt.Sprintf(", not %s, %.3g", t.Allocate, t.Divergence)
+			s += fmt.Sprintf(", not %s, %s", t.Allocate, nats(t.Divergence, 3))
 		}
 	}
 	return s
@@ -270,7 +275,7 @@ func reconstructed(r *spc.Report, all detail) string {
 	}
 	said = append(said, whole...)
 	if d := r.Prune.Rebuilt; d[0] > 0 {
-		said = append(said, fmt.Sprintf("divergence on samples held out %.3g to %.3g", d[0], d[1]))
+		said = append(said, fmt.Sprintf("divergence on samples held out %s to %s", nats(d[0], 3), nats(d[1], 3)))
 	}
 	if len(not) > 0 {
 		said = append(said, "not "+all.list(not))

@@ -104,7 +104,7 @@ weights untouched.`,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return fmt.Errorf("%w (see %s --help)", flagError(c.Flags(), err), c.CommandPath())
+		return fmt.Errorf("%w%s (see %s --help)", flagError(c.Flags(), err), elsewhere(c, err), c.CommandPath())
 	})
 	for _, make := range commands {
 		c := make()
@@ -159,6 +159,24 @@ func flagError(fs *pflag.FlagSet, err error) error {
 		}
 	}
 	return err
+}
+
+// elsewhere says which other commands have a flag that one lacks, which has none that is like it.
+func elsewhere(c *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" || len(similar(c.Flags(), unknown.GetSpecifiedName())) > 0 {
+		return ""
+	}
+	var have []string
+	for _, other := range c.Root().Commands() {
+		if other.Flags().Lookup(unknown.GetSpecifiedName()) != nil {
+			have = append(have, other.CommandPath())
+		}
+	}
+	if len(have) == 0 {
+		return ""
+	}
+	return "; it belongs to " + strings.Join(have, ", ")
 }
 
 // wanted describes the values of flags by their type.

@@ -21,11 +21,14 @@ type outputs struct {
 // check refuses, before the work begins, a file that cannot be written, one that has been
 // read, and two in the same place. One that is read later does not open then.
 func (o *outputs) check() error {
-	for _, f := range []struct{ flag, path string }{{"-o", o.model}, {"--masks", o.masks}, {"--calib-cache", o.cache}, {"--timings", o.timings}} {
+	for _, f := range []struct {
+		flag, path string
+		read       bool // where it is there
+	}{{"-o", o.model, false}, {"--masks", o.masks, false}, {"--calib-cache", o.cache, true}, {"--timings", o.timings, true}} {
 		if f.path == "" {
 			continue
 		}
-		if info, err := os.Stat(f.path); err == nil && (f.path == o.cache || f.path == o.timings) && !pipedOut(f.path) {
+		if info, err := os.Stat(f.path); err == nil && f.read && !pipedOut(f.path) {
 			if err := claims.Read(f.path, info); err != nil { // it is not written then, or with what it had
 				return err
 			}

@@ -158,6 +158,14 @@ func shapeText(shape []int) string {
 	return strings.ReplaceAll(fmt.Sprint(shape), " ", ",")
 }
 
+// nats writes a divergence in so many digits; what rounding alone makes is none.
+func nats(x float64, digits int) string {
+	if x < 1e-6 {
+		return "0"
+	}
+	return fmt.Sprintf("%.*g", digits, x)
+}
+
 func percent(f float64) string { return fmt.Sprintf("%.1f%%", 100*f) }
 
 // plural writes a number of things.

@@ -38,7 +38,7 @@ type progress struct {
 
 // quietFlag adds --quiet.
 func quietFlag(fs *pflag.FlagSet) {
-	fs.Bool("quiet", false, "show no progress on standard error")
+	fs.Bool("quiet", false, "show no progress and no hints on standard error")
 }
 
 // onTerminal returns standard error where it is a terminal, else nil.
@@ -212,11 +212,14 @@ func (p *progress) writes(model string, before ...pace.Stage) {
 	p.Then(before...)
 }
 
-// warn prints a line on standard error, in the place of a bar that is shown there.
-func warn(c *cobra.Command, text string) {
+// warn prints a line on standard error.
+func warn(c *cobra.Command, text string) { tell(c, "warning", text) }
+
+// tell prints a line of some kind on standard error, in the place of a bar that is shown there.
+func tell(c *cobra.Command, kind, text string) {
 	clear := ""
 	if onTerminal(c) != nil {
 		clear = "\r\x1b[K"
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "%sspc: warning: %s\n", clear, line(text))
+	fmt.Fprintf(c.ErrOrStderr(), "%sspc: %s: %s\n", clear, kind, line(text))
 }

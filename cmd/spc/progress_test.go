@@ -47,7 +47,7 @@ func TestProgressIsPrintedInLines(t *testing.T) {
 		{"compile", "model.onnx", "-o", "t.spx", "--sparsity", "0.8", "--tune", "--tune-budget", "2s", "--anew"},
 		{"tune", "m.spx", "-o", "t.spx", "--tune-budget", "2s", "--anew"},
 	} {
-		r := spcRun(args...)
+		r := unhinted(args...)
 		if r.status != 0 {
 			t.Fatalf("spc %v: %+v", args, r)
 		}

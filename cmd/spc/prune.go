@@ -71,6 +71,7 @@ bf16, weights stand before Cast nodes.`,
 			return err
 		}
 		p.close()
+		hintOf(c, m.Explain())
 		if asJSON {
 			return printReport(c.OutOrStdout(), *m.Explain())
 		}

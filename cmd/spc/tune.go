@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -232,7 +233,11 @@ func printTuned(w io.Writer, r *spc.Report) {
 	what := map[string]string{
 		"dense": "the dense program, as no other was faster at all sizes beyond the noise", "predicted": "the program by prediction", "measured": "the program by measurement",
 	}[t.Kept]
-	fmt.Fprintf(w, "kept      %s\n", cmp.Or(what, printable(t.Kept)))
+	fmt.Fprintf(w, "kept      %s", cmp.Or(what, printable(t.Kept)))
+	if b, err := json.Marshal(t.Hints); err == nil && t.Hints != nil {
+		fmt.Fprintf(w, "; and %s of what was measured, which is not measured again", size(int64(len(b))))
+	}
+	fmt.Fprintln(w)
 }
 
 // shapesText lists inputs with their shapes.

@@ -145,7 +145,7 @@ func TestTuneRefusals(t *testing.T) {
 		{[]string{"compile", "model.onnx", "-o", "x.spx", "--tune", "--anew", "--timings", "model.onnx"}, "want a file of timings to make anew"},
 		{[]string{"tune", "ell.spx", "-o", "x.spx", "--timings", "x.spx"}, "--timings x.spx is also the file of -o x.spx"},
 		{[]string{"tune", "ell.spx", "-o", "x.spx", "--timings", "no/such/folder.json"}, "no such file"},
-		{[]string{"tune", "ell.spx", "-o", "bad.json", "--timings", "bad.json"}, "--timings bad.json: "},
+		{[]string{"tune", "ell.spx", "-o", "bad.json", "--timings", "bad.json"}, "bad.json: -o bad.json would replace it"},
 		{[]string{"compile", "model.onnx", "-o", "x.spx", "--timings", "t.json"}, "--timings needs --tune, too"},
 		{[]string{"compile", "model.onnx", "-o", "x.spx", "--tune-budget", "5s"}, "--tune-budget needs --tune, too"},
 		{[]string{"compile", "model.onnx", "-o", "x.spx", "--tune", "--format", "ell"}, "--tune and --format exclude each other"},

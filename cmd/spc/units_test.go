@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"spc"
+	"spc/backend/measure"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/fit"
@@ -51,6 +52,16 @@ func TestTheListOfBoundedLayersIsShort(t *testing.T) {
 		var b strings.Builder
 		if err := printCompiled(&b, &r, path, path, false); err != nil || !strings.HasSuffix(b.String(), want) {
 			t.Errorf("%d layers: %q, %v, want %q at the end", layers, b.String(), err, want)
+		}
+	}
+}
+
+func TestMasksThatWereDroppedAreToldOf(t *testing.T) {
+	p := &fit.Result{GraphResult: &prune.GraphResult{Allocate: "layer"}, Method: "gates", Samples: 64, Runs: 32}
+	for dropped, want := range map[string]string{"": "by gates on 64", "it is so": "by obs, as gates would lose more, on 64"} {
+		p.Dropped = dropped
+		if have := fitted(&spc.Report{Prune: p}); !strings.HasPrefix(have, want) {
+			t.Errorf("%q, want %q", have, want)
 		}
 	}
 }
@@ -409,5 +420,24 @@ func TestArraysOfF32BecomeHalvesWhereThoseAreWanted(t *testing.T) {
 	}
 	if got, err := readInput(spc.Port{Name: "x", DType: tensor.F16}, pb); err != nil || got.DType() != tensor.F32 {
 		t.Errorf("a .pb, which says its type, becomes %v, %v", got, err)
+	}
+}
+
+func TestHardlyAnyDivergenceIsNone(t *testing.T) {
+	p := &fit.Result{GraphResult: &prune.GraphResult{Allocate: "auto"}, Method: "obs", Samples: 8, Runs: 8, Trials: []fit.Trial{{Allocate: "layer", Divergence: 1.06e-261}, {Allocate: "curves", Divergence: 0.0123}}}
+	if have, want := fitted(&spc.Report{Prune: p}), "by obs on 8 calibration samples, allocation auto: layer, divergence 0, not curves, 0.0123"; have != want {
+		t.Errorf("%q, want %q", have, want)
+	}
+}
+
+// A tuned model is larger by what was measured, which the summary says.
+func TestWhatTuningKeepsIsToldOf(t *testing.T) {
+	hints := &measure.Record{Machine: strings.Repeat("m", 2000)}
+	for _, h := range []*measure.Record{nil, hints} {
+		var b strings.Builder
+		printTuned(&b, &spc.Report{Tuned: &spc.Tuned{Measured: 1, Kept: "predicted", Hints: h}})
+		if told := strings.HasSuffix(b.String(), "kept      the program by prediction; and 2.04 KB of what was measured, which is not measured again\n"); told != (h != nil) {
+			t.Errorf("%q", b.String())
+		}
 	}
 }

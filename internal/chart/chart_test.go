@@ -27,7 +27,7 @@ func pictures() map[string]func(path string) error {
 
 // A front has its points where they are, each higher one above the others, and lines to their bounds.
 func TestFrontsShowTheirPoints(t *testing.T) {
-	f := &Front{Title: "front", X: "fast", Y: "lost", List: []Trade{{"none", 1, 0, 0}, {"some", 2, 1, 1.5}, {"most", 3, 4, 5}}}
+	f := &Front{Title: "front", X: "fast", Y: "lost", List: []Trade{{"none", 1, 0, 0, false}, {"some", 2, 1, 1.5, false}, {"beaten", 1.5, 2, 2.5, true}, {"most", 3, 4, 5, false}}}
 	var b strings.Builder
 	if err := f.SVG(&b); err != nil {
 		t.Fatal(err)
@@ -40,7 +40,10 @@ func TestFrontsShowTheirPoints(t *testing.T) {
 			t.Errorf("no text %q", text)
 		}
 	}
-	for _, list := range [][]Trade{nil, {{"one", 1, 1, 1}}} {
+	if strings.Contains(b.String(), ">beaten<") {
+		t.Error("a point that is beaten has a name")
+	}
+	for _, list := range [][]Trade{nil, {{"one", 1, 1, 1, false}}} {
 		if err := (&Front{List: list}).SVG(io.Discard); err != nil {
 			t.Error(err)
 		}

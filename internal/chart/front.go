@@ -1,8 +1,10 @@
 package chart
 
 import (
+	"cmp"
 	"image/color"
 	"io"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -11,7 +13,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Front is a picture of what is lost for what is gained: points that a line joins in their order.
+// Front is a picture of what is lost for what is gained: points, of which a line joins those that no other beats.
 type Front struct {
 	Title, X, Y string
 	List        []Trade
@@ -19,9 +21,11 @@ type Front struct {
 
 // Trade is a point of a front.
 type Trade struct {
-	Name string // beside it
+	Name string // beside it, unless it is beaten
 	X, Y float64
 	High float64 // to which a line goes up from it, as to a bound of Y; Y for none
+	// Beaten points are grey, and not on the line.
+	Beaten bool
 }
 
 const frontWidth, frontHeight = 620, 420
@@ -42,8 +46,11 @@ func (f *Front) paint(c draw.Canvas) {
 	p.Title.Padding = vg.Points(6)
 	var line plotter.XYs
 	for _, t := range f.List {
-		line = append(line, plotter.XY{X: t.X, Y: t.Y})
+		if !t.Beaten {
+			line = append(line, plotter.XY{X: t.X, Y: t.Y})
+		}
 	}
+	slices.SortFunc(line, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
 	if l, err := plotter.NewLine(line); err == nil { // but for points that are no numbers
 		l.Color, l.Width = Shades[0], 1
 		p.Add(plotter.NewGrid(), l)
@@ -63,8 +70,15 @@ func (t trades) Plot(c draw.Canvas, p *plot.Plot) {
 		if q.High > q.Y {
 			c.StrokeLine2(draw.LineStyle{Color: color.Gray{Y: 150}, Width: 1}, at.X, at.Y, at.X, y(q.High))
 		}
-		disc(&c, Shades[0], at, 3)
-		c.FillText(writing(8, color.Gray{Y: 60}, text.XLeft, text.YTop), vg.Point{X: at.X + 4, Y: at.Y - 3}, q.Name)
+		fill := Shades[0]
+		if q.Beaten {
+			fill = color.RGBA{170, 170, 170, 255}
+		}
+		disc(&c, fill, at, 3)
+		if q.Beaten {
+			continue
+		}
+		c.FillText(writing(9, color.Gray{Y: 60}, text.XLeft, text.YTop), vg.Point{X: at.X + 4, Y: at.Y - 3}, q.Name)
 	}
 }
 
@@ -79,5 +93,10 @@ func (t trades) DataRange() (xmin, xmax, ymin, ymax float64) {
 		xmin, xmax = min(xmin, q.X), max(xmax, q.X)
 		ymin, ymax = min(ymin, q.Y), max(ymax, q.Y, q.High)
 	}
-	return xmin, xmax + 0.08*(xmax-xmin), ymin - 0.05*(ymax-ymin), ymax
+	// Of a narrow range the marks of an axis would be alike.
+	const narrow = 0.1
+	if room := narrow - (xmax - xmin); room > 0 {
+		xmin, xmax = xmin-room/2, xmax+room/2
+	}
+	return xmin, xmax + 0.08*(xmax-xmin), ymin - 0.05*(ymax-ymin), ymax + 0.05*(ymax-ymin)
 }

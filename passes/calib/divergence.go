@@ -65,6 +65,28 @@ func (d *Divergence) Counts() bool {
 	return slices.ContainsFunc(d.outputs, func(o outputError) bool { return o.float })
 }
 
+// Units of a divergence.
+const (
+	Nats      = "nats"      // all outputs that count are scores of classes
+	Variances = "variances" // none is
+	Either    = "nats or variances"
+)
+
+// Unit is that of Value.
+func (d *Divergence) Unit() string {
+	classes, others := false, false
+	for _, o := range d.outputs {
+		classes, others = classes || o.float && o.classes, others || o.float && !o.classes
+	}
+	switch {
+	case classes && others:
+		return Either
+	case classes:
+		return Nats
+	}
+	return Variances
+}
+
 // Add adds what a model and its changed self gave for a sample. An output of the model
 // that is NaN is an error, and one that is infinite does not count; what the changed
 // one gives in the place of finite numbers makes the measure infinite, as outputs of

@@ -14,6 +14,7 @@ import (
 	"spc/internal/atomicfile"
 	"spc/internal/mapped"
 	"spc/ir"
+	"spc/ir/option"
 	"spc/ir/tensor"
 )
 
@@ -76,12 +77,12 @@ func (o *Observer) Survey(ctx context.Context, g *ir.Graph, path string, s Surve
 	}
 	m, err := mapped.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, option.Errorf("%v: %v", option.CalibrationCache, err)
 	}
 	var out *Survey
 	err = ir.Guard(func() (err error) {
 		if out, err = readSurvey(m.Data, key); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return option.Errorf("%v %s: %v", option.CalibrationCache, path, err)
 		}
 		return nil
 	})

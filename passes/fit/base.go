@@ -59,6 +59,7 @@ type Base struct {
 
 	cache string // the file of all this, empty for none
 	key   [sha256.Size]byte
+	parts [2 * len(keyParts)]byte // beginnings of the hashes of what the key is of
 	notes map[string]string
 	saved bool // the file has all of it
 }

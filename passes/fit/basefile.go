@@ -12,11 +12,13 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"spc/internal/atomicfile"
 	"spc/internal/claims"
 	"spc/internal/mapped"
 	"spc/ir"
+	"spc/ir/option"
 	"spc/passes/calib"
 	"spc/passes/prune"
 )
@@ -30,8 +32,10 @@ import (
 //	16 32 key             4 1 with biases, else 0   8 error, f64
 //	48  4 runs            8 positions, f64          4 1 with a mask, else 0
 //	52  4 notes           8 effect alone, f64       8 words of the mask, row by row
-//	56  8 zero              entries                 4 weights that it keeps, f32
+//	56  8 parts of key      entries                 4 weights that it keeps, f32
 //	                                                4 bias, f32, of each row
+//
+// The parts have 2 bytes each, in the order of keyParts; files of before have zeros there.
 //
 // A note is a name and a text, each after its length in 4 bytes.
 const (
@@ -42,16 +46,45 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// baseKey tells databases apart: by the graph with its weights, the samples, the choices, and what else entries depend on.
-func (b *Base) baseKey(choices []Choice) ([sha256.Size]byte, error) {
-	text := fmt.Sprintf("%q %v %v", b.f.Samples, b.f.Uncorrected, choices)
+// keyParts are what a key is of, as an error says that it differs.
+var keyParts = [...]string{
+	"another model", "other samples, or others held out of them", "other patterns or types", "layers that are kept, have choices of their own or are corrected otherwise",
+}
+
+// baseKey tells databases apart: by the graph with its weights, the samples, the choices, and what else entries depend on. It sets parts, too, which
+// tell by what.
+func (b *Base) baseKey(choices []Choice) (key [sha256.Size]byte, err error) {
+	text, layers := fmt.Sprintf("%q %v %v", b.f.Samples, b.f.Uncorrected, choices), fmt.Sprint(b.f.Uncorrected)
 	for _, l := range b.f.layers {
-		text += fmt.Sprintf("\n%q %d", l.Value.Name, l.at)
+		line := fmt.Sprintf("\n%q %d", l.Value.Name, l.at)
 		if l.target != nil {
-			text += fmt.Sprintf(" %v %v", *l.target, l.pattern)
+			line += fmt.Sprintf(" %v %v", *l.target, l.pattern)
 		}
+		text, layers = text+line, layers+line
+	}
+	model, err := calib.Key(b.f.graph, "")
+	if err != nil {
+		return key, err
+	}
+	for i, sum := range [len(keyParts)][sha256.Size]byte{model, sha256.Sum256([]byte(b.f.Samples)), sha256.Sum256(fmt.Append(nil, choices)), sha256.Sum256([]byte(layers))} {
+		copy(b.parts[2*i:2*i+2], sum[:])
 	}
 	return calib.Key(b.f.graph, text)
+}
+
+// others says what a database with such parts of its key, which has another, is of.
+func (b *Base) others(parts []byte) string {
+	var list []string
+	for i, what := range keyParts {
+		if string(parts[2*i:2*i+2]) != string(b.parts[2*i:2*i+2]) {
+			list = append(list, what)
+		}
+	}
+	if len(list) == 0 || string(parts) == string(make([]byte, len(parts))) { // which is not known
+		list = keyParts[:]
+		return strings.Join(list, ", or ")
+	}
+	return strings.Join(list, ", and to ")
 }
 
 // load reads the file of the database where there is one.
@@ -67,12 +100,12 @@ func (b *Base) load(choices []Choice) (loaded bool, err error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, err
+		return false, option.Errorf("%v: %v", option.CalibrationCache, err)
 	}
 	defer m.Close()
 	err = ir.Guard(func() error {
 		if err := b.decode(m.Data, choices); err != nil {
-			return fmt.Errorf("%s: %w", b.cache, err)
+			return option.Errorf("%v %s: %v", option.CalibrationCache, b.cache, err)
 		}
 		return nil
 	})
@@ -120,6 +153,7 @@ func (b *Base) encode(w io.Writer) error {
 	copy(head[16:], b.key[:])
 	le.PutUint32(head[48:], uint32(b.f.samples))
 	le.PutUint32(head[52:], uint32(len(b.notes)))
+	copy(head[56:], b.parts[:])
 	if _, err := w.Write(head); err != nil {
 		return err
 	}
@@ -237,7 +271,7 @@ func (b *Base) decode(data []byte, choices []Choice) error {
 		return fmt.Errorf("a database of version %d, want %d: %w", v, baseVersion, ir.ErrVersion)
 	}
 	if string(data[16:48]) != string(b.key[:]) {
-		return fmt.Errorf("the database belongs to another model, or other samples or patterns; remove the file, or name another: %w", ir.ErrInvalid)
+		return fmt.Errorf("the database belongs to %s; remove the file, or name another: %w", b.others(data[56:baseHead]), ir.ErrInvalid)
 	}
 	body := data[:len(data)-4]
 	if crc32.Checksum(body, castagnoli) != le.Uint32(data[len(body):]) {

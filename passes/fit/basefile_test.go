@@ -121,20 +121,34 @@ func TestDatabasesOfOthersAreRefused(t *testing.T) {
 	refused := func(what string, g *ir.Graph, o Options, list []Choice) {
 		t.Helper()
 		_, err := NewBase(t.Context(), g, o, list)
-		if !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), path+": the database belongs to another model, or other samples or patterns") {
-			t.Errorf("%s: %v", what, err)
+		if !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), path+": the database belongs to "+what+"; remove the file") {
+			t.Errorf("%v, want %s", err, what)
 		}
 	}
-	refused("other choices", model(t), o, fewChoices()[:1])
+	refused("other patterns or types", model(t), o, fewChoices()[:1])
 	other := o
 	other.Samples = "others"
-	refused("other samples", model(t), other, fewChoices())
+	refused("other samples, or others held out of them", model(t), other, fewChoices())
 	other = o
 	other.Uncorrected = true
-	refused("other corrections", model(t), other, fewChoices())
+	refused("layers that are kept, have choices of their own or are corrected otherwise", model(t), other, fewChoices())
 	g := model(t)
 	g.WeightUses()[1].Value.Const.F32s()[0]++
-	refused("another weight", g, o, fewChoices())
+	refused("another model", g, o, fewChoices())
+	other.Uncorrected, other.Samples = false, "others"
+	refused("another model, and to other samples, or others held out of them", g, other, fewChoices())
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(file[56:64]) // as files of before have it
+	other.Cache = filepath.Join(t.TempDir(), "before")
+	if err := os.WriteFile(other.Cache, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewBase(t.Context(), model(t), other, fewChoices()); err == nil || !strings.Contains(err.Error(), "belongs to another model, or other samples, or others held out of them, or ") {
+		t.Errorf("%v, want all that may be", err)
+	}
 	if _, err := NewBase(t.Context(), model(t), o, fewChoices()); err != nil {
 		t.Error(err)
 	}

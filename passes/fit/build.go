@@ -13,6 +13,7 @@ import (
 	"spc/passes/calib"
 	"spc/passes/obs"
 	"spc/passes/prune"
+	"spc/passes/recon"
 )
 
 // exactWork bounds the multiplications of a method in a layer, beyond which SparseGPT
@@ -102,11 +103,26 @@ func (f *fitter) sees(take func(i int) bool) *calib.Observer {
 	return &o
 }
 
+// learning is the observer of what layers are built on: all samples but, where what is left is trained afterwards, those that judge that, since
+// weights that were solved for on these are hard to better there. Gates are judged against a model that has seen as much of them.
+func (f *fitter) learning() *calib.Observer {
+	if !f.trains() || f.samples < recon.HeldOut { // of fewer some rows of each judge
+		return f.Observer
+	}
+	return f.sees(func(i int) bool { return !recon.Holds(i, f.samples) })
+}
+
+// trains reports whether weights are trained after they were chosen, which recon does.
+func (f *fitter) trains() bool {
+	return f.Reconstruct != nil || slices.ContainsFunc(f.asked(), func(r *refinement) bool { return r.after != nil })
+}
+
 // trial is a model as it was built.
 type trial struct {
 	twins      *calib.Twins
 	edits      []*edit // of fitter.layers
 	sparsities []float64
+	dropped    string // Result.Dropped
 }
 
 // build prunes the layers one after another, each on the inputs that the pruned layers
@@ -218,6 +234,21 @@ func (f *fitter) choose(l *layer, w, saliency []float32, sparsity float64) (*edi
 	return e, nil
 }
 
+// aimDamp is the damping with which weights are aimed at the dense outputs, as a fraction of the mean diagonal element. All weights of a layer move, whose
+// columns samples of a few hundred images tell only in part: with that of the solvers they fit these samples, and no others.
+const aimDamp = 1
+
+// aim returns the weights that give the dense outputs. Where inputs are gone, and the others take over what they did, they do so with the solvers' damping.
+func (f *fitter) aim(l *layer, s *obs.Solver, h, cross []float64) ([]float32, error) {
+	if f.Pattern.Masks() {
+		var err error
+		if s, err = obs.New(f.ctx, obs.Layer{Name: l.Node.String(), Rows: l.rows, Cols: l.cols, W: l.weights, H: h, Damp: aimDamp}, f.Workers); err != nil {
+			return nil, err
+		}
+	}
+	return s.Aim(f.ctx, cross)
+}
+
 // solve prunes a layer.
 func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error) {
 	h, cross := g.XX, g.DX
@@ -237,7 +268,7 @@ func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error)
 	from := s
 	var how []string
 	if f.Aim == Outputs {
-		w, err := s.Aim(f.ctx, cross)
+		w, err := f.aim(l, s, h, cross)
 		if err != nil {
 			return nil, err
 		}

@@ -318,7 +318,7 @@ func TestReconstructionLeavesChannelsOut(t *testing.T) {
 		}
 		return out
 	}
-	dense, plain, _ := without(t, func(o *Options) { o.Uncorrected = true })
+	dense, plain, _ := without(t, func(o *Options) { o.Uncorrected, o.Observer = true, unjudged(o.Observer) })
 	// The first block that is off ends with project. Its loss is that of the channels
 	// that stay, in every eighth run of two images, relative to their mean square.
 	_, _, r := without(t, func(o *Options) { o.Uncorrected, o.Reconstruct = true, recon.Recipe{"blocks": 1, "model": 0} })

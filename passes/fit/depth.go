@@ -28,7 +28,7 @@ func (o *Options) checkDepth() error {
 	case o.Observer == nil:
 		return option.Errorf("%v depth needs calibration samples, which %v gives: what a branch does to the outputs is not in its weights", option.Pattern, option.Calibration)
 	case o.Allocate != Auto:
-		return option.Errorf("%v %s: %v %v removes branches by what the outputs lose, want %s", option.Allocate, o.Allocate, option.Pattern, o.Pattern, Auto)
+		return option.Errorf("%v %s: %v %v removes whole branches, those first without which the outputs lose least, so that no layer has a share of its own; want %s", option.Allocate, o.Allocate, option.Pattern, o.Pattern, Auto)
 	case o.Cache != "":
 		return option.Errorf("%v %s: %v %v keeps nothing in it, want none", option.CalibrationCache, o.Cache, option.Pattern, o.Pattern)
 	}
@@ -57,7 +57,7 @@ func (f *fitter) depth(out *Result) error {
 		return err
 	}
 	f.layers = f.behind(branches)
-	best, _, err := f.build("prune", make([]float64, len(f.layers)), f.Observer)
+	best, _, err := f.build("prune", make([]float64, len(f.layers)), f.learning())
 	if err != nil {
 		return err
 	}

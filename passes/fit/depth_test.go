@@ -214,12 +214,12 @@ func TestShortenedModelsAreReconstructed(t *testing.T) {
 
 func TestDepthRefuses(t *testing.T) {
 	for want, change := range map[string]func(o *Options){
-		"depth needs calibration samples":      func(o *Options) { o.Observer, o.Allocate = nil, "" },
-		"has no masks of weights":              func(o *Options) { o.Refine = Swaps },
-		"gates: Prune.Pattern depth has no":    func(o *Options) { o.Method = Gates },
-		"removes branches by what the outputs": func(o *Options) { o.Allocate = Normalised },
-		"keeps nothing in it":                  func(o *Options) { o.Cache = "some.file" },
-		"the least of the branches has 25.0%":  func(o *Options) { o.Sparsity = 0.1 },
+		"depth needs calibration samples":            func(o *Options) { o.Observer, o.Allocate = nil, "" },
+		"has no masks of weights":                    func(o *Options) { o.Refine = Swaps },
+		"gates: Prune.Pattern depth has no":          func(o *Options) { o.Method = Gates },
+		"no layer has a share of its own; want auto": func(o *Options) { o.Allocate = Normalised },
+		"keeps nothing in it":                        func(o *Options) { o.Cache = "some.file" },
+		"the least of the branches has 25.0%":        func(o *Options) { o.Sparsity = 0.1 },
 	} {
 		o := depthOptions(t, 0.5)
 		change(&o)

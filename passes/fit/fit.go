@@ -46,6 +46,8 @@ type Options struct {
 type Result struct {
 	*prune.GraphResult
 	Method string `json:"method"`
+	// Dropped says why the masks of Method gave way to those of OBS, which it started from; empty where they did not.
+	Dropped string `json:"dropped,omitempty"`
 	// Runs is the number of inputs that calibration yielded, 0 where none were seen, and
 	// Samples of the samples in them, which whoever makes the inputs knows. Files made before
 	// Runs was kept have it in Samples.
@@ -405,6 +407,7 @@ func (f *fitter) run(out *Result) error {
 	if err := f.adopt(best, out); err != nil {
 		return err
 	}
+	out.Dropped = best.dropped
 	for k, l := range f.layers {
 		e := best.edits[k]
 		f.plan.Note(l.at, &e.LayerResult)

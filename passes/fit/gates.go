@@ -29,7 +29,7 @@ const (
 // squares of each layer, as OBS leaves them. Where that does not bring the model's outputs nearer
 // to the dense one's, on samples that no gate was trained on, the model is the one that OBS left.
 func (f *fitter) final(sparsities []float64) (*trial, error) {
-	t, _, err := f.build("prune", sparsities, f.Observer)
+	t, _, err := f.build("prune", sparsities, f.learning())
 	if err != nil || f.Method != Gates {
 		return t, err
 	}
@@ -37,7 +37,7 @@ func (f *fitter) final(sparsities []float64) (*trial, error) {
 	if err != nil {
 		return nil, err
 	}
-	learnt, _, err := f.build("solve", sparsities, f.Observer)
+	learnt, _, err := f.build("solve", sparsities, f.learning())
 	if err != nil {
 		return nil, err
 	}
@@ -50,11 +50,12 @@ func (f *fitter) final(sparsities []float64) (*trial, error) {
 		return nil, err
 	}
 	if !(after < before) { // neither may be a number
+		t.dropped = fmt.Sprintf("the outputs' divergence of %.3g would be %.3g", before, after)
 		for k, e := range t.edits {
 			how, rest, _ := strings.Cut(strings.Replace(e.how, "GATES", "OBS", 1), "; ")
 			said := f.layers[k].gated
 			if !strings.Contains(said, "no gates") {
-				said = note(how, fmt.Sprintf("gates dropped: the outputs' divergence of %.3g would be %.3g", before, after))
+				said = note(how, "gates dropped: "+t.dropped)
 			}
 			e.how = note(said, rest)
 		}

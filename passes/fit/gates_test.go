@@ -159,8 +159,8 @@ func TestGatesKeepEveryPatternAndItsZerosAndAreNeverWorse(t *testing.T) {
 			if l.Zeros != want.Layers[i].Zeros || l.RowMin != want.Layers[i].RowMin && pattern == "uniform" {
 				t.Errorf("%s: %s has %d zeros, and at least %d in a row, want %d and %d as by OBS", pattern, l.Node, l.Zeros, l.RowMin, want.Layers[i].Zeros, want.Layers[i].RowMin)
 			}
-			if kept := strings.Contains(l.How, "gates replaced"); kept == strings.Contains(l.How, "gates dropped") || !kept && gates != obs {
-				t.Errorf("%s: %s says %q", pattern, l.Node, l.How)
+			if kept := strings.Contains(l.How, "gates replaced"); kept == strings.Contains(l.How, "gates dropped") || kept == (r.Dropped != "") || !kept && gates != obs {
+				t.Errorf("%s: %s says %q, the model %q", pattern, l.Node, l.How, r.Dropped)
 			}
 		}
 		for _, u := range g.WeightUses() {
@@ -177,7 +177,7 @@ func TestGatesKeepEveryPatternAndItsZerosAndAreNeverWorse(t *testing.T) {
 }
 
 // gatedModel is a pruned model, and the fitter that pruned it.
-func gatedModel(t *testing.T, o Options) (*fitter, *ir.Graph, *prune.GraphResult) {
+func gatedModel(t *testing.T, o Options) (*fitter, *ir.Graph, *Result) {
 	t.Helper()
 	g := model(t)
 	if err := o.Check(); err != nil {
@@ -188,10 +188,12 @@ func gatedModel(t *testing.T, o Options) (*fitter, *ir.Graph, *prune.GraphResult
 		t.Fatal(err)
 	}
 	f := &fitter{ctx: context.Background(), Options: o, graph: g, plan: p, exact: exactWork}
-	if err := f.run(&Result{}); err != nil {
+	r := &Result{}
+	if err := f.run(r); err != nil {
 		t.Fatal(err)
 	}
-	return f, g, p.Result()
+	r.GraphResult = p.Result()
+	return f, g, r
 }
 
 // obeys reports whether weights [rows, cols] have a pattern; those of N:M within blocks may be fewer where a block went.

@@ -39,13 +39,43 @@ func (p *Plan) SelectChannels(a Allocation, saliency func(i int) []float32) erro
 			c.saliency = saliency(i)
 		}
 	}
-	f := follow(p.graph, p.cands, p.Options.Pattern.Kind)
-	groups, err := f.open(p.cands)
+	f, groups, err := p.follow()
 	if err != nil {
 		return err
 	}
 	p.drop(f, groups, a)
 	return nil
+}
+
+// follow follows the channels of the graph, and lists the groups of those that may go. A target of layers that have none is an error.
+func (p *Plan) follow() (*flow, []*group, error) {
+	f := follow(p.graph, p.cands, p.Options.Pattern.Kind)
+	groups, err := f.open(p.cands)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, t := range p.Options.Targets {
+		var stays *candidate // the first that is named
+		loses := false
+		for _, c := range p.cands {
+			if c.target != nil && c.named(t.Glob) {
+				loses = loses || f.free(c.rows)
+				stays = cmp.Or(stays, c)
+			}
+		}
+		if !loses && stays != nil && t.Sparsity > 0 {
+			return nil, nil, option.Errorf("%v %q: %s is not pruned: %s", option.Layers, t.Glob, stays.Value.Name, f.why(stays))
+		}
+	}
+	return f, groups, nil
+}
+
+// why says why all output channels of a layer stay.
+func (f *flow) why(c *candidate) string {
+	if len(c.rows) == 0 {
+		return "its channels are not followed"
+	}
+	return "its channels stay: " + f.stays[f.root(c.rows[0])]
 }
 
 // drop decides which bundles go.
@@ -58,7 +88,28 @@ func (p *Plan) drop(f *flow, groups []*group, a Allocation) {
 	}
 	s.owned(groups)
 	s.rest(groups, &o)
+	f.aims(p.cands, groups)
 	p.removal = &removal{f, s.bounded}
+}
+
+// aims notes of layers without a sparsity of their own that of those with which they lose channels.
+func (f *flow) aims(cands []*candidate, groups []*group) {
+	of := map[int32]*float64{}
+	for _, g := range groups {
+		for _, u := range g.bundles {
+			of[u.root] = g.target
+		}
+	}
+	for _, c := range cands {
+		labels := c.rows
+		if !f.free(labels) {
+			labels = c.cols
+		}
+		c.tied = nil
+		for _, l := range labels {
+			c.tied = cmp.Or(c.tied, of[f.root(l)])
+		}
+	}
 }
 
 // Read is where a bundle of channels ends: columns of the matrix of a layer of the plan.
@@ -70,8 +121,7 @@ type Read struct {
 // Bundles lists, under Channel or Head, the bundles of channels that may go, those of layers that are tied to
 // each other together, and of each what reads it, by layer. A bundle may be read by nothing.
 func (p *Plan) Bundles() ([][][]Read, error) {
-	f := follow(p.graph, p.cands, p.Options.Pattern.Kind)
-	groups, err := f.open(p.cands)
+	f, groups, err := p.follow()
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +156,7 @@ func (p *Plan) Bundles() ([][][]Read, error) {
 // Bundles lists, provided that those of its group that lose less are gone. Over all layers those go first
 // that lose the least for each weight that goes with them.
 func (p *Plan) SelectBundles(a Allocation, losses [][]float64) error {
-	f := follow(p.graph, p.cands, p.Options.Pattern.Kind)
-	groups, err := f.open(p.cands)
+	f, groups, err := p.follow()
 	if err != nil {
 		return err
 	}
@@ -181,14 +230,10 @@ func (f *flow) open(cands []*candidate) ([]*group, error) {
 	var why, first []string // those that heads have come first
 	head := f.headed()
 	for _, c := range cands {
-		switch {
-		case c.why != "" || f.free(c.rows) || f.free(c.cols):
+		if c.why != "" || f.free(c.rows) || f.free(c.cols) {
 			continue
-		case len(c.rows) == 0:
-			c.why = "its channels are not followed"
-		default:
-			c.why = "its channels stay: " + f.stays[f.root(c.rows[0])]
 		}
+		c.why = f.why(c)
 		text := c.Node.Name + ": " + c.why
 		if len(c.rows) > 0 && head[f.root(c.rows[0])] {
 			first = append(first, text)
@@ -402,7 +447,7 @@ func (s *shrinking) owned(groups []*group) {
 		if g.target == nil {
 			continue
 		}
-		drop := int(math.Round(*g.target * float64(len(g.bundles))))
+		drop := int(math.Ceil(*g.target*float64(len(g.bundles)) - 0.5)) // the nearest, the fewer of two, as of the rest
 		for _, u := range g.bundles {
 			if drop > 0 && s.try(u) {
 				drop--

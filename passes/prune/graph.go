@@ -64,6 +64,7 @@ type candidate struct {
 	why      string    // why it is not prunable, empty where it is
 	products float64   // multiply-adds of all readers
 	target   *float64  // its own sparsity
+	tied     *float64  // that of layers with which it loses channels
 	pattern  *Pattern  // its own pattern, nil where it has that of all
 	rowsStay string    // why the user or the default keeps its output channels
 	kept     string    // why the user keeps all of it
@@ -371,7 +372,7 @@ func (p *Plan) Result() *GraphResult {
 		if l.Prunable {
 			out.Prunable.add(t)
 			s := p.Options.Sparsity
-			if own := p.cands[i].target; own != nil {
+			if own := cmp.Or(p.cands[i].target, p.cands[i].tied); own != nil {
 				s = *own
 			}
 			out.Aim += s * float64(l.Weights)

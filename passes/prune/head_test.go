@@ -335,6 +335,43 @@ func TestTheWeakestHeadGoes(t *testing.T) {
 	}
 }
 
+// A share of heads is rounded to the nearest whole one, a half down, whether it is that of all weights or of some.
+func TestHeadsOfTheirOwnShare(t *testing.T) {
+	for _, c := range []struct {
+		layer    string
+		share    float64 // of the others
+		gone     float64
+		aim      float64
+		mistaken string
+	}{
+		{"*=0.375", 0, 0.25, 0.375, ""}, {"v=0.625", 0, 0.5, 0.625, ""}, {"v=0.65", 0, 0.75, 0.65, ""}, {"wq=0.9", 0.3, 0.75, 0.9, ""},
+		{"f=0.5", 0, 0, 0, `"f": wf is not pruned: its channels stay: they are of no attention head`},
+		{"wo=0.5", 0.5, 0, 0, `"wo": wo is not pruned: its channels stay: `},
+		{"f=0", 0.5, 0.5, 0.5, ""},
+	} {
+		g := network(t, 1, tokens, separateWeights, separate)
+		o := headOptions(c.share)
+		target, err := prune.ParseLayerTarget(c.layer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Targets = []prune.LayerTarget{target}
+		r, err := prune.Graph(g, o)
+		if c.mistaken != "" {
+			if err == nil || !strings.Contains(err.Error(), c.mistaken) || !errors.Is(err, ir.ErrInvalid) {
+				t.Errorf("%s: %v, want %q", c.layer, err, c.mistaken)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", c.layer, err)
+		}
+		if have := r.Prunable.Sparsity(); have != c.gone || math.Abs(r.Aim-c.aim) > 1e-9 {
+			t.Errorf("%s: %v of %v is gone, want %v of %v", c.layer, have, r.Aim, c.gone, c.aim)
+		}
+	}
+}
+
 func TestHeadsOfArchitectures(t *testing.T) {
 	for _, a := range archs.Tiny {
 		t.Run(a.Name, func(t *testing.T) {

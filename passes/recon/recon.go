@@ -163,7 +163,7 @@ func (r *runner) aim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if total >= heldOut {
+	if total >= HeldOut {
 		r.held = isHeld
 	}
 	if !calib.NewDivergence(r.g).Counts() {
@@ -176,10 +176,10 @@ func (r *runner) aim(ctx context.Context) error {
 	return err
 }
 
-func isHeld(sample int) bool { return sample%heldOut == heldOut-1 }
+func isHeld(sample int) bool { return sample%HeldOut == HeldOut-1 }
 
 // Holds reports whether a sample of so many is held out, from which no block learns; of few, rows are, in each.
-func Holds(sample, samples int) bool { return samples < heldOut || isHeld(sample) }
+func Holds(sample, samples int) bool { return samples < HeldOut || isHeld(sample) }
 
 // pair makes the twins of both graphs.
 func (r *runner) pair() error {
@@ -439,7 +439,7 @@ func (r *runner) collect(ctx context.Context, p *piece) ([]sample, error) {
 	var out []sample
 	kept := [2]quota{{of: total}, {}}
 	if r.held != nil {
-		kept[1].of = total / heldOut
+		kept[1].of = total / HeldOut
 		kept[0].of -= kept[1].of
 	}
 	err = r.front.See(ctx, values, func(i int, t []*tensor.Tensor) error {

@@ -416,7 +416,7 @@ func TestBlocksHoldOutTheSameSamples(t *testing.T) {
 				}
 				continue
 			}
-			if n := samples / heldOut; n > 0 && len(held) != max(1, n/share) || len(seen) < (samples-n)/share-2 || len(all) > samples/share+1 {
+			if n := samples / HeldOut; n > 0 && len(held) != max(1, n/share) || len(seen) < (samples-n)/share-2 || len(all) > samples/share+1 {
 				t.Errorf("%d samples, %d in the budget: %v are held out, %v are seen", samples, samples/share, held, seen)
 			}
 			for _, i := range held {

@@ -22,7 +22,7 @@ func Stages(g *ir.Graph, o Options, samples int, forward func(u ir.WeightUse) fl
 	var list []pace.Stage
 	if epochs := float64(o.Epochs) + o.newtonEpochs(samples); epochs > 0 {
 		// What was trained is tried in the whole model on the samples held out.
-		search := float64(len(shares)) * whole * float64(samples) / heldOut
+		search := float64(len(shares)) * whole * float64(samples) / HeldOut
 		if o.Newton > 0 || o.Gates != nil {
 			search = 0 // once, after the last block, or not at all
 		}

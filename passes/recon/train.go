@@ -475,8 +475,8 @@ type result struct {
 // negligible is the loss below which nothing is left to do but rounding.
 const negligible = 1e-9
 
-// heldOut is how many samples there are for each that is held out.
-const heldOut = 8
+// HeldOut is how many samples there are for each that is held out.
+const HeldOut = 8
 
 // train leaves the parameters with which the loss of the samples that are held out was
 // the least, those that there were before included.

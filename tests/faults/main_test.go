@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -87,10 +88,11 @@ func spcRun(t *testing.T, args ...string) result {
 	return result{c.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// works runs the program and wants it to succeed.
+// works runs the program and wants it to succeed, with no more than hints on standard error.
 func works(t *testing.T, args ...string) string {
 	t.Helper()
 	r := spcRun(t, args...)
+	r.errors = regexp.MustCompile(`(?m)^spc: hint: .*\n`).ReplaceAllString(r.errors, "")
 	if r.status != 0 || r.errors != "" {
 		t.Fatalf("spc %s: status %d, errors %q", strings.Join(args, " "), r.status, r.errors)
 	}
