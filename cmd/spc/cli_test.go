@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -258,6 +259,13 @@ func TestHelpExamplesRun(t *testing.T) {
 	if err := os.Link("cat.npy", "testcase/input_0.npy"); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Mkdir("models", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link("model.onnx", "models/model.onnx"); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, "tokens.txt", []byte("a token\n"))
 	examples := 0
 	for _, make := range commands {
 		c := make()
@@ -268,6 +276,15 @@ func TestHelpExamplesRun(t *testing.T) {
 			args := strings.Fields(strings.ReplaceAll(line, "'", ""))
 			if len(args) < 2 || args[0] != "spc" {
 				t.Errorf("example %q is no command", line)
+				continue
+			}
+			if args[1] == "serve" { // until it is asked to end
+				args = append(args, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+				time.AfterFunc(time.Second, func() { terminate(t) })
+				if r := spcRun(args[1:]...); r.status != 0 || !strings.Contains(r.errors, "model is ready") || !strings.Contains(r.errors, "the server ends") || r.out != "" {
+					t.Errorf("example %q: %+v", line, r)
+				}
+				examples++
 				continue
 			}
 			if args[1] == "verify" && slices.Contains(args, "--tolerance") {
@@ -281,6 +298,17 @@ func TestHelpExamplesRun(t *testing.T) {
 	}
 	if examples < 20 {
 		t.Errorf("%d examples ran, want more", examples)
+	}
+}
+
+// terminate asks the command that runs to end.
+func terminate(t *testing.T) {
+	p, err := os.FindProcess(os.Getpid())
+	if err == nil {
+		err = p.Signal(syscall.SIGTERM)
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -53,7 +53,7 @@ A signal ends the server once the requests that go on have ended, or --drain is 
 		Example: `  spc serve model.spx
   spc serve resnet=model.spx --http :8000 --grpc :8001
   spc serve --models models/ --admin
-  spc serve --models models/ --tls-cert cert.pem --tls-key key.pem --tokens tokens.txt`,
+  spc serve --models models/ --tokens tokens.txt --max-queue-delay 500us`,
 		ValidArgsFunction: files(-1, "spx", "onnx"),
 		RunE:              f.run,
 	}
