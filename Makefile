@@ -63,7 +63,7 @@ check-cuda: $(CUDA_INCLUDE)/cuda.h ## vet and staticcheck with the tag cuda
 	$(WITH_CUDA) $(GO) run $(STATICCHECK) -tags cuda ./...
 
 # Packages whose tests run goroutines; kernels of formats do so in one of theirs.
-CONCURRENT = . ./backend ./backend/cpu ./backend/cuda ./backend/shapecache ./backend/format ./backend/format/emit ./backend/format/sparse ./backend/ref \
+CONCURRENT = . ./serve/... ./backend ./backend/cpu ./backend/cuda ./backend/shapecache ./backend/format ./backend/format/emit ./backend/format/sparse ./backend/ref \
 	./cmd/spc/page ./data ./internal/atomicfile ./internal/claims ./internal/mapped ./ir/onnx \
 	./passes/calib ./passes/fit ./passes/obs ./passes/prune ./passes/recon
 
