@@ -22,6 +22,7 @@ import (
 
 	"spc"
 	_ "spc/internal/debug/all"
+	"spc/internal/memory"
 	"spc/ir/onnx/onnxpb"
 	"spc/ir/tensor"
 	"spc/tests/archs"
@@ -31,12 +32,21 @@ import (
 // that it may write.
 const (
 	beSPC     = "SPC_TEST_MAIN"
+	peakFile  = "SPC_TEST_PEAK" // a file for the most memory that it had resident
 	fileLimit = "SPC_TEST_FILE_LIMIT"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(beSPC) != "" {
 		limitFileSize(os.Getenv(fileLimit))
+		if path := os.Getenv(peakFile); path != "" {
+			memory.CollectEarly()
+			status := spcMain(os.Args[1:], os.Stdout, os.Stderr)
+			if err := os.WriteFile(path, fmt.Append(nil, peakBytes()), 0o666); err != nil {
+				panic(err)
+			}
+			os.Exit(status)
+		}
 		main()
 	}
 	lineEvery = time.Hour // that slow machines print what fast ones do
