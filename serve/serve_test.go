@@ -272,100 +272,100 @@ func TestCallsOverGRPC(t *testing.T) {
 	raw := request()
 	raw.Inputs[0].Contents = nil
 	raw.RawInputContents = [][]byte{binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, 3), 9)}
-	for name, f := range map[string]func() (fmt.Stringer, error, codes.Code, string){
-		"live": func() (fmt.Stringer, error, codes.Code, string) {
+	for name, f := range map[string]func() (fmt.Stringer, codes.Code, string, error){
+		"live": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := c.ServerLive(ctx, nil)
-			return m, err, 0, "live:true"
+			return m, 0, "live:true", err
 		},
-		"ready": func() (fmt.Stringer, error, codes.Code, string) {
+		"ready": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := c.ServerReady(ctx, nil)
-			return m, err, 0, "ready:true"
+			return m, 0, "ready:true", err
 		},
-		"metadata": func() (fmt.Stringer, error, codes.Code, string) {
+		"metadata": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := c.ServerMetadata(ctx, nil)
-			return m, err, 0, `name:"spc"`
+			return m, 0, `name:"spc"`, err
 		},
-		"model ready": func() (fmt.Stringer, error, codes.Code, string) {
+		"model ready": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := c.ModelReady(ctx, &oippb.ModelReadyRequest{Name: "words"})
-			return m, err, 0, "ready:true"
+			return m, 0, "ready:true", err
 		},
-		"model not ready": func() (fmt.Stringer, error, codes.Code, string) {
+		"model not ready": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := c.ModelReady(ctx, &oippb.ModelReadyRequest{Name: "bad"})
 			if err == nil && m.Ready {
 				err = fmt.Errorf("a damaged model is ready")
 			}
-			return m, err, 0, ""
+			return m, 0, "", err
 		},
-		"unknown model": func() (fmt.Stringer, error, codes.Code, string) {
+		"unknown model": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := c.ModelReady(ctx, &oippb.ModelReadyRequest{Name: "none"})
-			return m, err, codes.NotFound, `model "none": unknown model`
+			return m, codes.NotFound, `model "none": unknown model`, err
 		},
-		"model metadata": func() (fmt.Stringer, error, codes.Code, string) {
+		"model metadata": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := c.ModelMetadata(ctx, &oippb.ModelMetadataRequest{Name: "words", Version: "1"})
-			return m, err, 0, `datatype:"INT64"`
+			return m, 0, `datatype:"INT64"`, err
 		},
-		"config": func() (fmt.Stringer, error, codes.Code, string) {
+		"config": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := c.ModelConfig(ctx, &oippb.ModelConfigRequest{Name: "images"})
-			return m, err, 0, "max_batch_size:16"
+			return m, 0, "max_batch_size:16", err
 		},
-		"statistics": func() (fmt.Stringer, error, codes.Code, string) {
+		"statistics": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := c.ModelStatistics(ctx, &oippb.ModelStatisticsRequest{})
-			return m, err, 0, `name:"images"`
+			return m, 0, `name:"images"`, err
 		},
-		"index": func() (fmt.Stringer, error, codes.Code, string) {
+		"index": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := c.RepositoryIndex(ctx, &oippb.RepositoryIndexRequest{})
-			return m, err, 0, `state:"UNAVAILABLE"`
+			return m, 0, `state:"UNAVAILABLE"`, err
 		},
-		"load, as Triton's clients name the model": func() (fmt.Stringer, error, codes.Code, string) {
+		"load, as Triton's clients name the model": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := c.RepositoryModelLoad(ctx, &oippb.RepositoryModelLoadRequest{ModelName: "images"})
-			return m, err, 0, ""
+			return m, 0, "", err
 		},
-		"load, as KServe's do": func() (fmt.Stringer, error, codes.Code, string) {
+		"load, as KServe's do": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := c.RepositoryModelLoad(ctx, &oippb.RepositoryModelLoadRequest{RepositoryName: "images"})
-			return m, err, 0, ""
+			return m, 0, "", err
 		},
-		"load none": func() (fmt.Stringer, error, codes.Code, string) {
+		"load none": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := c.RepositoryModelLoad(ctx, &oippb.RepositoryModelLoadRequest{RepositoryName: "none"})
-			return m, err, codes.NotFound, "unknown model"
+			return m, codes.NotFound, "unknown model", err
 		},
-		"unload none": func() (fmt.Stringer, error, codes.Code, string) {
+		"unload none": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := c.RepositoryModelUnload(ctx, &oippb.RepositoryModelUnloadRequest{ModelName: "none"})
-			return m, err, codes.NotFound, "unknown model"
+			return m, codes.NotFound, "unknown model", err
 		},
-		"infer typed": func() (fmt.Stringer, error, codes.Code, string) {
+		"infer typed": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := c.ModelInfer(ctx, request())
 			if err == nil && (len(m.RawOutputContents) != 0 || !slices.Equal(m.Outputs[1].Contents.GetBoolContents(), []bool{false, true})) {
 				err = fmt.Errorf("%v, want typed contents", m)
 			}
-			return m, err, 0, `id:"9"`
+			return m, 0, `id:"9"`, err
 		},
-		"infer raw": func() (fmt.Stringer, error, codes.Code, string) {
+		"infer raw": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := c.ModelInfer(ctx, raw)
 			if err == nil && (len(m.RawOutputContents) != 2 || !bytes.Equal(m.RawOutputContents[1], []byte{0, 1})) {
 				err = fmt.Errorf("%v, want bytes", m)
 			}
-			return m, err, 0, `model_version:"1"`
+			return m, 0, `model_version:"1"`, err
 		},
-		"infer what is wrong": func() (fmt.Stringer, error, codes.Code, string) {
+		"infer what is wrong": func() (fmt.Stringer, codes.Code, string, error) {
 			q := request()
 			q.Inputs[0].Shape = []int64{1 << 31, 1 << 31}
 			m, err := c.ModelInfer(ctx, q)
-			return m, err, codes.InvalidArgument, `model "words": input "at"`
+			return m, codes.InvalidArgument, `model "words": input "at"`, err
 		},
-		"health": func() (fmt.Stringer, error, codes.Code, string) {
+		"health": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
-			return m, err, 0, "SERVING"
+			return m, 0, "SERVING", err
 		},
-		"health of a model": func() (fmt.Stringer, error, codes.Code, string) {
+		"health of a model": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: "bad"})
-			return m, err, 0, "NOT_SERVING"
+			return m, 0, "NOT_SERVING", err
 		},
-		"health of none": func() (fmt.Stringer, error, codes.Code, string) {
+		"health of none": func() (fmt.Stringer, codes.Code, string, error) {
 			m, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: "none"})
-			return m, err, codes.NotFound, "unknown model"
+			return m, codes.NotFound, "unknown model", err
 		},
 	} {
-		m, err, code, want := f()
+		m, code, want, err := f()
 		text := ""
 		if err != nil {
 			text = err.Error()
