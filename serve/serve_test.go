@@ -376,6 +376,27 @@ func TestCallsOverGRPC(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v with %s", name, m, err, code, want)
 		}
 	}
+	health := healthpb.NewHealthClient(conn)
+	list, err := health.List(ctx, nil)
+	if err != nil || list.Statuses[""].GetStatus() != healthpb.HealthCheckResponse_SERVING || list.Statuses["bad"].GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING || len(list.Statuses) != 6 {
+		t.Errorf("health of all: %v, %v", list, err)
+	}
+	watching, end := context.WithCancel(ctx)
+	defer end()
+	watch, err := health.Watch(watching, &healthpb.HealthCheckRequest{Service: "sums"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []healthpb.HealthCheckResponse_ServingStatus{healthpb.HealthCheckResponse_SERVING, healthpb.HealthCheckResponse_NOT_SERVING} {
+		if i == 1 {
+			if _, err := c.RepositoryModelUnload(ctx, &oippb.RepositoryModelUnloadRequest{ModelName: "sums"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r, err := watch.Recv(); err != nil || r.Status != want {
+			t.Fatalf("health that is watched: %v, %v, want %v", r, err, want)
+		}
+	}
 	stream, err := c.ModelStreamInfer(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
@@ -22,7 +22,7 @@ import (
 // Register adds the calls of the protocol to a server, with reflection and the standard health service.
 func Register(g *grpc.Server, s *service.Service) {
 	oippb.RegisterGRPCInferenceServiceServer(g, &server{s: s})
-	healthpb.RegisterHealthServer(g, &healthServer{Server: health.NewServer(), s: s})
+	healthpb.RegisterHealthServer(g, &healthServer{s: s})
 	reflection.Register(g)
 }
 
@@ -38,8 +38,8 @@ func Status(err error) error {
 }
 
 type server struct {
-	oippb.UnimplementedGRPCInferenceServiceServer
-	s *service.Service
+	oippb.UnsafeGRPCInferenceServiceServer // a call without a method here does not compile
+	s                                      *service.Service
 }
 
 func (r *server) ServerLive(context.Context, *oippb.ServerLiveRequest) (*oippb.ServerLiveResponse, error) {
@@ -150,7 +150,7 @@ func (r *server) infer(ctx context.Context, p *oippb.ModelInferRequest) (*oippb.
 
 // healthServer is the standard health service: of the server, and of models as services by their names.
 type healthServer struct {
-	*health.Server
+	healthpb.UnsafeHealthServer
 	s *service.Service
 }
 
@@ -170,11 +170,42 @@ func (h *healthServer) Check(_ context.Context, q *healthpb.HealthCheckRequest) 
 	return &healthpb.HealthCheckResponse{Status: state}, nil
 }
 
-// List and Watch are left out: states change without a call.
-func (h *healthServer) List(context.Context, *healthpb.HealthListRequest) (*healthpb.HealthListResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "want Check")
+// List tells of the server, by the empty name and its own, and of each model.
+func (h *healthServer) List(ctx context.Context, _ *healthpb.HealthListRequest) (*healthpb.HealthListResponse, error) {
+	out := &healthpb.HealthListResponse{Statuses: map[string]*healthpb.HealthCheckResponse{}}
+	names := []string{"", oippb.GRPCInferenceService_ServiceDesc.ServiceName}
+	for _, e := range h.s.Models.Index() {
+		names = append(names, e.Name)
+	}
+	for _, name := range names {
+		if r, err := h.Check(ctx, &healthpb.HealthCheckRequest{Service: name}); err == nil { // a model that has just gone is an error
+			out.Statuses[name] = r
+		}
+	}
+	return out, nil
 }
 
-func (h *healthServer) Watch(*healthpb.HealthCheckRequest, grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
-	return status.Error(codes.Unimplemented, "want Check")
+// watchEvery is how often Watch looks.
+const watchEvery = 200 * time.Millisecond
+
+// Watch tells of a service now, and again whenever that changes; one that there is not is unknown, and may come.
+func (h *healthServer) Watch(q *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
+	told := healthpb.HealthCheckResponse_ServingStatus(-1)
+	for {
+		r, err := h.Check(stream.Context(), q)
+		if err != nil {
+			r = &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVICE_UNKNOWN}
+		}
+		if r.Status != told {
+			if err := stream.Send(r); err != nil {
+				return err
+			}
+			told = r.Status
+		}
+		select {
+		case <-stream.Context().Done():
+			return Status(stream.Context().Err())
+		case <-time.After(watchEvery):
+		}
+	}
 }
