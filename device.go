@@ -26,6 +26,8 @@ type DeviceOptions struct {
 	// Libraries says whether cuBLASLt computes dense products on a GPU and cuSPARSELt those of 2:4
 	// weights.
 	Libraries Libraries
+	// CPU, where it is set, is the CPU in OpenDevice: as the device, for what a GPU leaves to it, and in a GPU's place.
+	CPU *SharedCPU
 }
 
 // Libraries says when libraries compute products on a GPU.
@@ -95,12 +97,16 @@ func OpenDevice(name string, o DeviceOptions) (Device, error) {
 	if _, err := libraries.of(o.Libraries); err != nil {
 		return nil, err
 	}
+	host := cpu.Device{}
+	if o.CPU != nil {
+		host = o.CPU.Device
+	}
 	gpu := func(ordinal int) (Device, error) {
 		d, err := driver.Open(ordinal)
 		if err != nil {
 			return nil, err
 		}
-		return cuda.Device{Driver: d, Precision: o.Precision, Libraries: o.Libraries}, nil
+		return cuda.Device{Driver: d, Precision: o.Precision, Libraries: o.Libraries, Host: host}, nil
 	}
 	kind, number, numbered := strings.Cut(name, ":")
 	switch {
@@ -111,17 +117,17 @@ func OpenDevice(name string, o DeviceOptions) (Device, error) {
 	case name == "cpu" && o.Libraries == AlwaysLibraries:
 		return nil, option.Errorf("%v always: the CPU uses none", option.Libraries)
 	case name == "cpu":
-		return cpu.Device{}, nil
+		return host, nil
 	case name == "auto":
 		d, err := gpu(0)
 		if err == nil {
-			return &fallback{d, cpu.Device{}, o.Fallback}, nil
+			return &fallback{d, host, o.Fallback}, nil
 		}
 		if errors.Is(err, ErrDevice) && o.Fallback != nil {
 			o.Fallback(err)
 		}
 		if errors.Is(err, ErrDevice) || errors.Is(err, ErrNoDevice) {
-			return cpu.Device{}, nil
+			return host, nil
 		}
 		return nil, err
 	case name == "cuda":

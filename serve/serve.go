@@ -43,6 +43,8 @@ type Options struct {
 	Name   string // of the server, by default spc
 	Models []repo.Source
 	Dir    string // see repo.Options
+	// Device, where it is set, opens what models run on, with the threads that all share; else they are it.
+	Device func(cpu *spc.SharedCPU) (spc.Device, error)
 	// Load opens or compiles a file, to run on a device.
 	Load   func(ctx context.Context, path string, c host.Config, d spc.Device) (*spc.Model, error)
 	Config host.Config // of what a model's config.yaml does not say
@@ -61,6 +63,7 @@ type Options struct {
 	Timeout    time.Duration // of a request, 0 for none
 	Idle       time.Duration // of a connection, and for its headers, 0 for DefaultIdle
 	Threads    int           // of all models together, 0 for one a physical core
+	Runs       int           // that go on at the same time, 0 for as many as Threads, or for DeviceRuns where models run on a GPU
 	Drain      time.Duration // that requests have at the end, 0 for DefaultDrain
 
 	Log *slog.Logger
@@ -73,6 +76,8 @@ const (
 	DefaultConcurrent = 4096
 	DefaultIdle       = 2 * time.Minute
 	DefaultDrain      = 30 * time.Second
+	// DeviceRuns is the number of runs on a GPU at the same time: one copies its inputs while the other computes.
+	DeviceRuns = 2
 )
 
 // headerTime is how long a client has to send a request's headers.
@@ -117,10 +122,14 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer cpu.Close()
+	device, runs, err := o.device(cpu)
+	if err != nil {
+		return err
+	}
 	models, err := repo.Open(repo.Options{
-		Models: o.Models, Dir: o.Dir, Config: o.Config, Poll: o.Poll, Drain: o.Drain, Log: o.Log, Scheduler: queue.New(cpu.Threads()),
+		Models: o.Models, Dir: o.Dir, Config: o.Config, Poll: o.Poll, Drain: o.Drain, Log: o.Log, Scheduler: queue.New(runs),
 		Load: func(ctx context.Context, path string, c host.Config) (*spc.Model, error) {
-			return o.Load(ctx, path, c, cpu)
+			return o.Load(ctx, path, c, device)
 		},
 	})
 	if err != nil {
@@ -131,6 +140,20 @@ func Run(ctx context.Context, o Options) error {
 		Models: models, Name: o.Name, Admin: o.Admin, Concurrent: o.Concurrent, Timeout: o.Timeout, Limits: oip.Limits{Bytes: o.Body},
 	})
 	return o.serve(ctx, s, listeners, security, auth)
+}
+
+// device is what models run on, and how many runs go on there at the same time.
+func (o *Options) device(host *spc.SharedCPU) (d spc.Device, runs int, err error) {
+	if o.Device == nil {
+		return host, cmp.Or(o.Runs, host.Threads()), nil
+	}
+	if d, err = o.Device(host); err != nil {
+		return nil, 0, err
+	}
+	if d.Name() == host.Name() {
+		return d, cmp.Or(o.Runs, host.Threads()), nil
+	}
+	return d, cmp.Or(o.Runs, DeviceRuns), nil
 }
 
 // listen listens at an address. A socket that nobody listens at any more is replaced.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"spc/backend"
+	"spc/backend/cpu"
 	"spc/backend/format"
 	"spc/backend/format/pair"
 	"spc/backend/shapecache"
@@ -31,6 +32,8 @@ type Device struct {
 	// summed in f32, else f32.
 	Precision tensor.DType
 	Libraries Libraries
+	// Host runs the nodes that have no kernel.
+	Host cpu.Device
 }
 
 // Name names the GPU.
@@ -44,7 +47,7 @@ func (d Device) Load(g *ir.Graph, o backend.Options) (backend.Program, error) {
 		}
 	}
 	prog := &program{
-		driver: d.Driver, rates: backend.RatesOf(d.Arch()), float: tensor.F32, graph: g, options: o,
+		driver: d.Driver, host: d.Host, rates: backend.RatesOf(d.Arch()), float: tensor.F32, graph: g, options: o,
 		specs:    shapecache.New(cmp.Or(o.Specialised, backend.Specialised), (*spec).close),
 		memory:   map[*tensor.Tensor]Pointer{},
 		unpacked: map[*ir.Store]*tensor.Tensor{},
@@ -74,6 +77,7 @@ func (d Device) Load(g *ir.Graph, o backend.Options) (backend.Program, error) {
 
 type program struct {
 	driver  Driver
+	host    cpu.Device
 	rates   backend.GPURates
 	library Library      // nil where there is none
 	sparse  Library      // for 2:4 weights, nil where there is none

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"spc/backend"
-	"spc/backend/cpu"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/lower"
@@ -186,7 +185,7 @@ func (b *binder) host(p *part) error {
 	}
 	b.prog.readers.Add(1)
 	var err error
-	if p.host, err = (cpu.Device{}).Load(g, backend.Options{Threads: b.prog.options.Threads, Checked: true, Closed: b.prog.release, Lowering: lower.Options{Disable: b.prog.options.Lowering.Disable}}); err != nil {
+	if p.host, err = b.prog.host.Load(g, backend.Options{Threads: b.prog.options.Threads, Checked: true, Closed: b.prog.release, Lowering: lower.Options{Disable: b.prog.options.Lowering.Disable}}); err != nil {
 		b.prog.readers.Add(-1)
 	}
 	return err

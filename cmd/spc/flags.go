@@ -27,6 +27,7 @@ var bounds = map[string]bound{
 	"calib-samples":  {1, 1 << 30, ""},
 	"flops":          {0, 1, "a share above 0 and at most 1"},
 	"max-batch-size": {0, 1 << 16, ""},
+	"max-runs":       {0, 1 << 12, ""},
 	"max-drop":       {0, 1e6, ""},
 	"max-queue-size": {0, 1 << 20, ""},
 	"max-requests":   {1, 1 << 24, ""},

@@ -21,6 +21,7 @@ import (
 // serveFlags are the flags of serve.
 type serveFlags struct {
 	o             serve.Options
+	device        deviceFlags
 	batch, queue  int
 	delay         time.Duration
 	mmap, logJSON bool
@@ -64,6 +65,7 @@ A signal ends the server once the requests that go on have ended, or --drain is 
 // add adds the flags.
 func (f *serveFlags) add(c *cobra.Command) {
 	fs, o := c.Flags(), &f.o
+	f.device.addDevice(c, "a model")
 	fs.StringVar(&o.Dir, "models", "", "a `DIR` of models")
 	fs.StringVar(&o.Name, "name", "spc", "the server's name, as clients ask for it")
 	fs.StringVar(&o.HTTP, "http", ":8080", "the address of REST: HOST:PORT, unix:PATH, or none")
@@ -80,6 +82,7 @@ func (f *serveFlags) add(c *cobra.Command) {
 	choiceVar(fs, &o.Drain, "drain", "30s", parseTime, "how long requests have to end when the server does")
 	choiceVar(fs, &o.Poll, "poll", "2s", parsePoll, "how often files are looked at; none: only when a client loads a model")
 	fs.IntVar(&o.Threads, "threads", 0, "threads of all models together; 0: one for each physical core")
+	fs.IntVar(&o.Runs, "max-runs", 0, fmt.Sprintf("runs that go on at the same time, of all models; 0: as many as --threads,\nor %d on a GPU", serve.DeviceRuns))
 	fs.IntVar(&f.batch, "max-batch-size", host.DefaultBatch, "rows that run together of models whose config.yaml does not say; 1 for none")
 	choiceVar(fs, &f.delay, "max-queue-delay", "", parseTime, "how long their requests wait for others while they might run, such as 500us; by default they do not")
 	fs.IntVar(&f.queue, "max-queue-size", host.DefaultQueue, "their requests that wait at most, each")
@@ -97,7 +100,7 @@ func (f *serveFlags) add(c *cobra.Command) {
 	for _, name := range []string{"tls-cert", "tls-key", "tls-client-ca"} {
 		complete(c, name, files(0, "pem", "crt", "key"))
 	}
-	for _, name := range []string{"name", "http", "grpc", "max-body", "max-requests", "timeout", "idle", "drain", "poll", "threads", "max-batch-size", "max-queue-delay", "max-queue-size"} {
+	for _, name := range []string{"name", "http", "grpc", "max-body", "max-requests", "timeout", "idle", "drain", "poll", "threads", "max-runs", "max-batch-size", "max-queue-delay", "max-queue-size"} {
 		complete(c, name, cobra.NoFileCompletions)
 	}
 }
@@ -156,6 +159,11 @@ func (f *serveFlags) run(c *cobra.Command, args []string) error {
 		o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), options))
 	}
 	o.Load = f.load
+	o.Device = func(cpu *spc.SharedCPU) (spc.Device, error) {
+		f.device.gpu.CPU = cpu
+		err := f.device.openOr(func(why string) { o.Log.Warn(why) })
+		return f.device.run.Device, err
+	}
 	o.Listening = func(http, grpc net.Addr) {
 		line := []any{}
 		if http != nil {

@@ -266,6 +266,7 @@ func TestCommandsOnEmulatedGPUs(t *testing.T) {
 		{"the CPU without a GPU", []string{lib, "SPC_EMULATED_GPUS=0"}, []string{"run", sparse, "-i", "random:1", "--device", "auto"}, false, `logits`},
 		{"nothing is said without a driver", []string{"LD_LIBRARY_PATH="}, []string{"run", sparse, "-i", "random:1"}, false, `^output `},
 		{"no driver", []string{"LD_LIBRARY_PATH="}, []string{"run", sparse, "-i", "random:1", "--device", "cuda"}, true, `^spc: --device cuda: no CUDA device: libcuda\.so\.1: .*\n$`},
+		{"no driver for a server", []string{"LD_LIBRARY_PATH="}, []string{"serve", sparse, "--http", "127.0.0.1:0", "--grpc", "none", "--device", "cuda"}, true, `^spc: --device cuda: no CUDA device: libcuda\.so\.1: .*\n$`},
 		{"no GPU", []string{lib, "SPC_EMULATED_GPUS=0"}, []string{"run", sparse, "-i", "random:1", "--device", "cuda"}, true, `^spc: --device cuda: no CUDA device: the driver finds no GPU\n$`},
 		{"no such GPU", []string{lib}, []string{"run", sparse, "-i", "random:1", "--device", "cuda:3"}, true, `^spc: --device cuda:3: no CUDA device: there is no GPU 3; there are 1, numbered from 0\n$`},
 		{"no such device", []string{lib}, []string{"run", sparse, "--device", "gpu"}, true, `^spc: device "gpu", want cpu, cuda, cuda:N or auto\n$`},

@@ -42,6 +42,7 @@ func TestIndices(t *testing.T)           { suite.Indices(t, open(t)) }
 func TestLowering(t *testing.T)          { suite.Lowering(t, open(t)) }
 func TestPairs(t *testing.T)             { suite.Pairs(t, open(t)) }
 func TestOfficialSuite(t *testing.T)     { suite.Official(t, open(t)) }
+func TestServed(t *testing.T)            { suite.Served(t, open(t)) }
 
 func TestTrainedModels(t *testing.T) { suite.Models(t, open(t)) }
 

@@ -49,3 +49,5 @@ func TestReductions(t *testing.T) { suite.Reductions(t, Start(t, all...).Driver(
 func TestIndices(t *testing.T) { suite.Indices(t, Start(t, all...).Driver(Orders[1], 1)) }
 
 func TestLowering(t *testing.T) { suite.Lowering(t, Start(t, all...).Driver(Orders[1], 1)) }
+
+func TestServed(t *testing.T) { suite.Served(t, Start(t, all...).Driver(Orders[0], 1)) }
