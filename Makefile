@@ -128,7 +128,7 @@ module-check: ## that the module builds, and tests that name packages pass, unde
 	rm -rf out/module
 	git clone -q . out/module
 	$(MAKE) -C out/module module NAME=example.org/you/spc
-	cd out/module && $(GO) vet ./... && $(GO) test -short ./tests/imports ./tests/docs ./ir/... ./internal/rename .
+	cd out/module && $(GO) vet ./... && $(GO) test -short ./tests/imports ./tests/docs ./ir/... ./internal/rename && $(GO) test -run ^Example .
 	rm -rf out/module
 
 asm: ## the assembly, from the programs in internal/asmgen

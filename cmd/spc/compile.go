@@ -174,6 +174,9 @@ type compileFlags struct {
 	asJSON bool
 }
 
+// commandOnly lists the flags of what a command writes or measures, which a model that is compiled to run at once has no use for.
+var commandOnly = append([]string{"output", "tune", "stop-after", "masks", "dump-passes"}, budgetNames...)
+
 func compileCommand() *cobra.Command { return new(compileFlags).command() }
 
 func (f *compileFlags) command() *cobra.Command {

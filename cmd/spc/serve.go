@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"spc"
+	"spc/backend/cuda"
 	"spc/serve"
 	"spc/serve/host"
 	"spc/serve/repo"
@@ -205,7 +206,7 @@ func (f *serveFlags) load(ctx context.Context, path string, c host.Config, d spc
 	if err := as.Flags().Set("quiet", "true"); err != nil {
 		return nil, err
 	}
-	for _, name := range append([]string{"output", "tune", "target", "stop-after", "masks", "dump-passes"}, budgetNames...) {
+	for _, name := range commandOnly {
 		if as.Flags().Changed(name) {
 			return nil, fmt.Errorf("%s: %s is for spc compile alone", at, name)
 		}
@@ -221,6 +222,9 @@ func (f *serveFlags) load(ctx context.Context, path string, c host.Config, d spc
 		return nil, err
 	}
 	defer done()
+	if _, gpu := d.(cuda.Device); gpu && !as.Flags().Changed("target") {
+		flags.o.Target = spc.CUDA
+	}
 	flags.o.Run = run
 	return spc.Compile(ctx, flags.o)
 }
