@@ -168,16 +168,18 @@ func (r *remote) others(ctx context.Context, err error) error {
 // ports are the inputs or outputs that a server describes. Of a shape [-1] servers do not tell whether the number of dimensions is open, too.
 func (r *remote) ports(what string, list []client.TensorMetadata) ([]spc.Port, error) {
 	var ports []spc.Port
-	for i, t := range list {
+	open := 0
+	for _, t := range list {
 		p := spc.Port{Name: t.Name, DType: t.DType, Ranked: len(t.Shape) != 1 || t.Shape[0] >= 0}
 		if p.DType == tensor.Undefined {
 			return nil, fmt.Errorf("%s: %s %s is of type %s, which spc infer cannot send or read", r.url, what, t.Name, t.Datatype)
 		}
-		for j, n := range t.Shape {
+		for _, n := range t.Shape {
 			switch {
 			case !p.Ranked:
 			case n < 0:
-				p.Dims = append(p.Dims, ir.Sym(fmt.Sprintf("?%s%d.%d", what[:1], i, j)))
+				open++
+				p.Dims = append(p.Dims, ir.Sym(fmt.Sprint("?", open)))
 			default:
 				p.Dims = append(p.Dims, ir.Size(n))
 			}
