@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"spc"
+	"spc/client"
 	"spc/internal/pace"
 	"spc/ir/tensor"
 )
@@ -57,14 +58,17 @@ type layerTime struct {
 // benchFlags are the flags of bench.
 type benchFlags struct {
 	timedFlags
+	remote       remoteFlags
 	runs, warmup int
+	clients      int
+	duration     time.Duration
 	asJSON       bool
 }
 
 func benchCommand() *cobra.Command {
 	var f benchFlags
 	c := &cobra.Command{
-		Use:   "bench MODEL.{spx,onnx}",
+		Use:   "bench {MODEL.{spx,onnx} | URL}",
 		Short: "Measure a model's latency, memory, and time by layer",
 		Long: `Run a model some times on the same inputs, by default random ones, and show the
 percentiles of its latency, its throughput, its peak memory, and the median time of
@@ -72,10 +76,15 @@ each layer, which is measured in further runs. The peak memory is the most that 
 process had resident from before the first run on, the model's weights included;
 where the system (other than Linux) does not tell that, since the start of the process.
 On a GPU the layers are told that run on the CPU, and why; on the CPU those that are
-interpreted, as there is no kernel for them or for nodes of their subgraphs.`,
+interpreted, as there is no kernel for them or for nodes of their subgraphs.
+
+` + urlHelp + ` --clients callers send it requests for
+--duration, or --runs of them, and what is shown is how long one takes, and of that the
+server's queue and runs as far as its statistics tell.`,
 		Example: `  spc bench model.spx
   spc bench model.onnx --batch 8 --threads 1 --runs 100
-  spc bench model.spx --dim batch=4 --json`,
+  spc bench model.spx --dim batch=4 --json
+  spc bench grpc://localhost:9000/v2/models/model --clients 2 --duration 100ms`,
 		Args:              usage(1, 1),
 		ValidArgsFunction: files(1, "spx", "onnx"),
 	}
@@ -83,8 +92,12 @@ interpreted, as there is no kernel for them or for nodes of their subgraphs.`,
 	fs := c.Flags()
 	fs.IntVar(&f.runs, "runs", 50, "timed runs")
 	fs.IntVar(&f.warmup, "warmup", 10, "runs before those")
+	fs.IntVar(&f.clients, "clients", 1, "callers of a URL at the same time, each with one request")
+	choiceVar(fs, &f.duration, "duration", "5s", parseTime, "how long they send requests, unless --runs is given")
+	f.remote.add(c)
+	f.duration = 5 * time.Second
 	jsonFlag(fs, &f.asJSON)
-	for _, f := range []string{"runs", "warmup"} {
+	for _, f := range []string{"runs", "warmup", "clients", "duration"} {
 		complete(c, f, cobra.NoFileCompletions)
 	}
 
@@ -94,6 +107,12 @@ interpreted, as there is no kernel for them or for nodes of their subgraphs.`,
 
 // run runs the command.
 func (f *benchFlags) run(c *cobra.Command, args []string) error {
+	if client.IsURL(args[0]) {
+		return f.runURL(c, args[0])
+	}
+	if err := refuse(c.Flags(), "for "+args[0]+", want a URL", append([]string{"clients", "duration"}, remoteNames...)...); err != nil {
+		return err
+	}
 	p := newProgress(c)
 	defer p.close()
 	p.runs(args[0], pace.Even("bench", f.warmup+f.runs, 1), pace.Even("profile", min(f.runs, profiles), 1))

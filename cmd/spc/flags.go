@@ -25,6 +25,7 @@ type bound struct {
 var bounds = map[string]bound{
 	"batch":          {1, 1 << 20, ""},
 	"calib-samples":  {1, 1 << 30, ""},
+	"clients":        {1, 1 << 12, ""},
 	"flops":          {0, 1, "a share above 0 and at most 1"},
 	"max-batch-size": {0, 1 << 16, ""},
 	"max-runs":       {0, 1 << 12, ""},
@@ -57,7 +58,7 @@ var exclusive = map[string][]string{
 }
 
 // together lists flags that come with each other, in all commands.
-var together = [][2]string{{"mean", "std"}, {"std", "mean"}, {"points", "pareto"}, {"tune-budget", "tune"}, {"timings", "tune"}, {"anew", "tune"}}
+var together = [][2]string{{"mean", "std"}, {"std", "mean"}, {"points", "pareto"}, {"tune-budget", "tune"}, {"timings", "tune"}, {"anew", "tune"}, {"tls-cert", "tls-key"}, {"tls-key", "tls-cert"}}
 
 // markExclusive has shells not complete a flag beside one that excludes it.
 func markExclusive(c *cobra.Command) {

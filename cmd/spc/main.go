@@ -34,6 +34,7 @@ var commands = []func() *cobra.Command{
 	profileCommand,
 	evalCommand,
 	serveCommand,
+	inferCommand,
 	devicesCommand,
 	versionCommand,
 }

@@ -23,13 +23,28 @@ import (
 	"spc/ir/tensor"
 )
 
+// onceFlags are the flags of what runs a model once: its inputs, and where outputs go.
+type onceFlags struct {
+	inputs inputFlags
+	shapes shapeFlags
+	dir    string
+	asJSON bool
+}
+
+func (f *onceFlags) add(c *cobra.Command) {
+	f.inputs.add(c)
+	fs := c.Flags()
+	fs.StringVarP(&f.dir, "output", "o", "", "a `DIR` for the outputs")
+	f.shapes.add(fs)
+	jsonFlag(fs, &f.asJSON)
+	complete(c, "output", folders)
+}
+
 // runFlags are the flags of run.
 type runFlags struct {
-	inputs            inputFlags
-	shapes            shapeFlags
-	dir               string
-	device            deviceFlags
-	interpret, asJSON bool
+	onceFlags
+	device    deviceFlags
+	interpret bool
 }
 
 func runCommand() *cobra.Command {
@@ -50,15 +65,11 @@ memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`
 		Args:              usage(1, 1),
 		ValidArgsFunction: files(1, "spx", "onnx"),
 	}
-	f.inputs.add(c)
+	f.add(c)
 	fs := c.Flags()
-	fs.StringVarP(&f.dir, "output", "o", "", "a `DIR` for the outputs")
 	fs.BoolVar(&f.interpret, "interpret", false, "evaluate the model by the interpreter")
 	f.device.add(c, "the model")
-	f.shapes.add(fs)
 	addModelFlags(fs)
-	jsonFlag(fs, &f.asJSON)
-	complete(c, "output", folders)
 
 	c.RunE = f.run
 	return c
@@ -66,7 +77,6 @@ memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`
 
 // run runs the command.
 func (f *runFlags) run(c *cobra.Command, args []string) error {
-	fs := c.Flags()
 	s, err := f.shapes.parse()
 	if err != nil {
 		return err
@@ -76,6 +86,11 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer m.close()
+	return f.once(c, m, s)
+}
+
+// once runs a model, and writes or shows its outputs.
+func (f *onceFlags) once(c *cobra.Command, m *side, s sizes) (err error) {
 	var files []string
 	if f.dir != "" {
 		files = outputFiles(f.dir, m.outputs())
@@ -83,13 +98,13 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	r := request{ports: m.inputs(), sizes: s, norm: func() (data.Norm, error) { return f.inputs.norm.norm(fs) }}
+	r := request{ports: m.inputs(), sizes: s, norm: func() (data.Norm, error) { return f.inputs.norm.norm(c.Flags()) }}
 	if r.sources, err = f.inputs.sources(r.ports); err != nil {
-		return fmt.Errorf("%s: %w", args[0], err)
+		return fmt.Errorf("%s: %w", m.path, err)
 	}
 	in, err := r.tensors()
 	if err != nil {
-		return fmt.Errorf("%s: %w", args[0], err)
+		return fmt.Errorf("%s: %w", m.path, err)
 	}
 	warnOfNaN(c, m, in)
 	out, err := m.run(c.Context(), in)

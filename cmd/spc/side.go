@@ -7,15 +7,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"spc"
+	"spc/internal/verify"
 	"spc/ir/tensor"
 )
 
-// side is a model that is run, or interpreted.
+// side is a model that is run, here or by a server, or interpreted.
 type side struct {
 	path      string
 	model     *spc.Model    // nil where an .onnx is interpreted as it was imported
 	original  *spc.Original // of an .onnx
 	interpret bool          // also where it is compiled
+	remote    *remote       // nil but where a server has it
 }
 
 // openSide opens a model to be run on a device, or to be interpreted.
@@ -39,6 +41,9 @@ func openSide(c *cobra.Command, path string, s sizes, interpret bool, device *de
 }
 
 func (s *side) inputs() []spc.Port {
+	if s.remote != nil {
+		return s.remote.inputs
+	}
 	if s.model != nil {
 		return s.model.Inputs()
 	}
@@ -46,6 +51,9 @@ func (s *side) inputs() []spc.Port {
 }
 
 func (s *side) outputs() []spc.Port {
+	if s.remote != nil {
+		return s.remote.outputs
+	}
 	if s.model != nil {
 		return s.model.Outputs()
 	}
@@ -54,6 +62,8 @@ func (s *side) outputs() []spc.Port {
 
 func (s *side) run(ctx context.Context, in map[string]*tensor.Tensor) (out map[string]*tensor.Tensor, err error) {
 	switch {
+	case s.remote != nil:
+		return s.remote.run(ctx, in)
 	case s.model == nil:
 		out, err = s.original.Interpret(ctx, in)
 	case s.interpret:
@@ -71,6 +81,31 @@ func (s *side) close() {
 	if s.model != nil {
 		s.model.Close()
 	}
+	if s.remote != nil {
+		s.remote.c.Close()
+	}
+}
+
+// about says what computes its outputs.
+func (s *side) about() string {
+	switch {
+	case s.remote != nil:
+		return s.path + ", as served"
+	case s.model != nil:
+		return s.path + ", compiled"
+	}
+	return s.path + " as imported"
+}
+
+// tolerance is that of the types that are known to be in use.
+func (s *side) tolerance() verify.Tolerance {
+	switch {
+	case s.remote != nil:
+		return verify.ToleranceOf("")
+	case s.model != nil:
+		return s.model.Tolerance()
+	}
+	return s.original.Tolerance()
 }
 
 func (s *side) interpretable() spc.Interpretable {

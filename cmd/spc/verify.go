@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"spc"
+	"spc/client"
 	"spc/data"
 	"spc/internal/atomicfile"
 	"spc/internal/claims"
@@ -44,6 +45,8 @@ type verification struct {
 	Fault       *faultReport  `json:"fault,omitempty"`
 	Reduced     *reduced      `json:"reduced,omitempty"`
 	Pass        bool          `json:"pass"`
+
+	served bool // by another, which does not show its nodes
 }
 
 // faultReport is where a model first differs.
@@ -88,10 +91,11 @@ type verifier struct {
 	inputs    inputFlags
 	shapes    shapeFlags
 	device    deviceFlags
+	remote    remoteFlags
 	sizes     sizes
 
 	paths []string
-	a, b  *side                     // b is the reference, nil where outputs are stored
+	a, b  *side                     // a is judged; b is the reference, nil where outputs are stored
 	want  map[string]*tensor.Tensor // stored outputs
 	ref   *spc.Reference            // of a, where it is compiled and b is interpreted or nil
 	bad   map[string]*tensor.Tensor // the first inputs on which the outputs differ
@@ -100,7 +104,7 @@ type verifier struct {
 func verifyCommand() *cobra.Command {
 	v := &verifier{}
 	c := &cobra.Command{
-		Use:   "verify A.{spx,onnx} [B.{spx,onnx}]",
+		Use:   "verify {A.{spx,onnx} | URL} [B.{spx,onnx}]",
 		Short: "Check what a model computes against its ONNX model, another, or stored outputs",
 		Long: `Run two models on the same inputs, given or random, and show how far the outputs of
 the one lie from those of the other. Inputs not given are made up from the seeds 1 to
@@ -124,13 +128,18 @@ the exit status is 1, and the first node in the order of execution with an outpu
 that differs by more is named. --reduce writes the smallest part of the .onnx around
 it which, compiled, still differs, with its inputs and the outputs that it should have:
 spc verify repro.onnx --expect repro then fails, too. Without --tolerance the bound is
-that of the least exact type that values have: ` + defaults() + `.`,
+that of the least exact type that values have: ` + defaults() + `.
+
+` + urlHelp + ` What the server answers is judged
+by the file beside it, in any order, or by --expect. What weights and types the server's
+model has is not known: where it was pruned or quantised, compare it with its .spx.`,
 		Example: `  spc verify model.spx model.onnx
   spc verify model.onnx
   spc verify model.onnx model.spx -i input=cat.npy --json
   spc verify model.spx -i cat.npy --expect logits=out/logits.npy
   spc verify model.onnx --expect testcase
   spc verify model.spx model.onnx --reduce repro.onnx
+  spc verify model.onnx http://localhost:8080/v2/models/model
   spc verify model.spx model.onnx --against original --tolerance 1e-4`,
 		Args:              usage(1, 2),
 		ValidArgsFunction: files(2, "spx", "onnx"),
@@ -144,6 +153,7 @@ that of the least exact type that values have: ` + defaults() + `.`,
 	fs.StringArrayVar(&v.expect, "expect", nil, "compare with outputs that are stored in `NAME=FILE` or in a folder")
 	fs.StringVar(&v.repro, "reduce", "", "write the smallest part that differs to this .onnx `FILE`, and its inputs and\noutputs to the folder of its name")
 	v.device.add(c, "the first compiled model")
+	v.remote.add(c)
 	v.shapes.add(fs)
 	addModelFlags(fs)
 	var asJSON bool
@@ -210,7 +220,21 @@ func (v *verifier) check() error {
 	case v.c.Flags().Changed("reduce") && filepath.Ext(v.repro) != ".onnx":
 		return fmt.Errorf("--reduce %s, want an .onnx file", v.repro)
 	}
-	return nil
+	return v.checkURL()
+}
+
+// checkURL refuses flags that have no meaning with a URL among the models, or without.
+func (v *verifier) checkURL() error {
+	i, fs := slices.IndexFunc(v.paths, client.IsURL), v.c.Flags()
+	switch {
+	case i < 0:
+		return refuse(fs, "without a URL", remoteNames...)
+	case v.against == againstOriginal:
+		return fmt.Errorf("--against original has no meaning for %s, whose weights are not known", v.paths[i])
+	case len(v.paths) == 1 && fs.Changed("dim"):
+		return fmt.Errorf("--dim has no meaning for %s, whose sizes have no names; give --shape NAME=DIMS", v.paths[i])
+	}
+	return refuse(fs, "for "+v.paths[i]+": its server decides how it runs", ofServer...)
 }
 
 // open opens the models. One that is compiled comes first, on the device of the flags.
@@ -218,6 +242,17 @@ func (v *verifier) open() error {
 	var sides []*side
 	compiled := 0
 	for _, path := range v.paths {
+		if client.IsURL(path) {
+			r, err := v.remote.openURL(v.c.Context(), path)
+			if err != nil {
+				return err
+			}
+			s := &side{path: path, remote: r}
+			if sides = append(sides, s); v.a == nil || v.a.remote == nil {
+				v.b, v.a = v.a, s
+			}
+			continue
+		}
 		spx, err := isSPX(path)
 		if err != nil {
 			return err
@@ -255,6 +290,8 @@ func (v *verifier) open() error {
 		}
 	}
 	switch one := len(sides) == 1; {
+	case one && len(v.expect) == 0 && v.a.remote != nil:
+		return fmt.Errorf("%s: want the .onnx or .spx that it should compute, too, or --expect", v.a.path)
 	case one && len(v.expect) == 0 && v.a.original == nil:
 		return fmt.Errorf("%s: want the .onnx that it was compiled from, too, or --expect", v.a.path)
 	case one && len(v.expect) == 0:
@@ -318,7 +355,11 @@ func (v *verifier) verify() (*verification, error) {
 		if err := samePorts(v.a, v.b); err != nil {
 			return nil, err
 		}
-		r.ports = tighter(r.ports, v.b.inputs())
+		if known, others := r.ports, v.b.inputs(); v.a.remote != nil {
+			r.ports = tighter(others, known) // whose sizes have names
+		} else {
+			r.ports = tighter(known, others)
+		}
 	}
 	if r.sources, err = v.inputs.sources(r.ports); err != nil {
 		return nil, fmt.Errorf("%s: %w", v.name(), err)
@@ -351,7 +392,7 @@ func (v *verifier) verify() (*verification, error) {
 			return nil, err
 		}
 	}
-	if !result.Pass {
+	if !result.Pass && v.a.remote == nil { // whose nodes nobody sees
 		if err := v.locate(result, p); err != nil {
 			return nil, err
 		}
@@ -361,22 +402,13 @@ func (v *verifier) verify() (*verification, error) {
 
 // begin finds out what the reference is, and what tolerance holds.
 func (v *verifier) begin() (*verification, error) {
-	result := &verification{Model: v.a.path + ", compiled", Pass: true}
-	if v.a.model == nil {
-		result.Model = v.a.path + " as imported"
-	}
+	result := &verification{Model: v.a.about(), Pass: true, served: v.a.remote != nil}
 	var t verify.Tolerance
 	for _, s := range []*side{v.a, v.b} {
-		var own verify.Tolerance
-		switch {
-		case s == nil:
+		if s == nil {
 			continue
-		case s.model != nil:
-			own = s.model.Tolerance()
-		default:
-			own = s.original.Tolerance()
 		}
-		if own.RelL2 > t.RelL2 {
+		if own := s.tolerance(); own.RelL2 > t.RelL2 {
 			t = own
 		}
 	}
@@ -394,6 +426,9 @@ func (v *verifier) begin() (*verification, error) {
 	switch o := v.originalOf(); {
 	case v.b == nil:
 		result.Reference = "the stored outputs of " + strings.Join(v.expect, ", ")
+		if v.a.remote != nil {
+			break
+		}
 		if v.a.model.Altered() != "" {
 			o = nil // of what is stored nothing tells of which weights it is
 		}
@@ -402,11 +437,10 @@ func (v *verifier) begin() (*verification, error) {
 		v.ref = v.a.model.Unaltered(o)
 	case o != nil:
 		v.ref, err = v.a.model.Reference(v.c.Context(), o)
-	case v.b.model != nil:
-		result.Reference = v.b.path + ", compiled"
-		v.ref, err = v.a.model.Reference(v.c.Context(), nil)
 	default:
-		result.Reference = v.b.path + " as imported"
+		if result.Reference = v.b.about(); v.b.model != nil && v.a.model != nil {
+			v.ref, err = v.a.model.Reference(v.c.Context(), nil)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", v.name(), err)
@@ -677,7 +711,7 @@ func (v *verification) print(w io.Writer) {
 	switch {
 	case v.Fault != nil:
 		fmt.Fprintln(w, "\n"+printable(v.Fault.text))
-	case !v.Pass:
+	case !v.Pass && !v.served:
 		fmt.Fprintln(w, "\nno node of the model computes anything but what the interpreter makes of it")
 	}
 	if v.Reduced != nil {
