@@ -140,6 +140,7 @@ func TestBudgetsHoldOfTheModel(t *testing.T) {
 
 // A model whose weights are all zero has nothing to remove, and is within what it is within as it is.
 func TestBudgetsOfNothingButZeros(t *testing.T) {
+	thorough(t)
 	drop := 5.0
 	for _, budget := range []spc.Budget{{FLOPs: 0.5}, {MaxDrop: &drop, Speedup: 1e5}} {
 		o, b := forBudget(t)
@@ -170,6 +171,7 @@ func TestBudgetsOfNothingButZeros(t *testing.T) {
 
 // With N:M in blocks shares begin at its own.
 func TestBudgetsOfPatternsInBlocks(t *testing.T) {
+	thorough(t)
 	for _, text := range []string{"uniform-block:4x4+2:4", "block:12x12+1:3", "unstructured"} {
 		o, b := forBudget(t)
 		p, err := spc.ParsePattern(text)

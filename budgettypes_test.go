@@ -94,6 +94,7 @@ func compiled(t *testing.T, o spc.CompileOptions) *spc.Model {
 // A layer that integers ruin stays in floats, though others that could be smaller in zeros are in integers; whether the database is kept changes nothing;
 // and what the report names makes the same model again.
 func TestMixedBudgetsKeepWhatIntegersRuin(t *testing.T) {
+	thorough(t)
 	o, b := forBudget(t)
 	o.Bytes = lopsided(t)
 	dense := o

@@ -36,6 +36,7 @@ func longRows(rng *rand.Rand, dims ...int) *tensor.Tensor {
 // A model whose weights have a few long rows computes with them in hyb what the interpreter does, on any number of threads, of
 // convolutions that are placed in images, with what follows products within them, and of few and many columns.
 func TestWeightsWithAFewLongRowsCompute(t *testing.T) {
+	thorough(t)
 	const seed = 5
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))

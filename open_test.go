@@ -153,6 +153,7 @@ func TestProductsTakeTheFormForTheirColumns(t *testing.T) {
 
 // Small architectures compute with weights in two forms what the interpreter does, whatever their sizes are.
 func TestModelsOfPairsAgreeWithTheInterpreter(t *testing.T) {
+	thorough(t)
 	pairs := 0
 	for i, a := range archs.Tiny {
 		for j, pattern := range []string{"uniform", "unstructured", "block:4x1", "block:1x4"} {

@@ -161,6 +161,7 @@ func TestQuantiseRefusesSamplesThatAreNotFinite(t *testing.T) {
 }
 
 func TestHalfWeightsTakeHalfTheBytes(t *testing.T) {
+	thorough(t)
 	for _, arch := range []string{"resnet", "mobilenet", "bert", "vit", "encoder", "lstm"} {
 		for _, sparsity := range []float64{0, 0.8} {
 			full := tiny(t, arch, spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: sparsity}})
