@@ -33,6 +33,7 @@ var layers = [][]string{
 	{"backend/gauge"},
 	{"internal/verify"},
 	{"."},
+	{"internal/page"},
 	{"serve/queue"},
 	{"serve/host"},
 	{"serve/repo"},
