@@ -38,7 +38,7 @@ var layers = [][]string{
 	{"serve/host"},
 	{"serve/repo"},
 	{"serve/metrics", "serve/service"},
-	{"serve/rest", "serve/rpc"},
+	{"serve/rest", "serve/rpc", "serve/page"},
 	{"serve"},
 	{"cmd", "demo", "tests"},
 }
