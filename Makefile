@@ -64,7 +64,7 @@ check-cuda: $(CUDA_INCLUDE)/cuda.h ## vet and staticcheck with the tag cuda
 
 # Packages whose tests run goroutines; kernels of formats do so in one of theirs.
 CONCURRENT = . ./serve/... ./backend ./backend/cpu ./backend/cuda ./backend/shapecache ./backend/format ./backend/format/emit ./backend/format/sparse ./backend/ref \
-	./cmd/spc/page ./data ./internal/atomicfile ./internal/claims ./internal/mapped ./ir/onnx \
+	./internal/page ./data ./internal/atomicfile ./internal/claims ./internal/mapped ./ir/onnx \
 	./passes/calib ./passes/fit ./passes/obs ./passes/prune ./passes/recon
 
 race: ## the race detector on the concurrent packages (needs a C compiler)
@@ -192,8 +192,8 @@ out/ort/node_modules:
 	@command -v node >/dev/null && command -v npm >/dev/null || { echo "ONNX Runtime needs node and npm, which bring it"; exit 1; }
 	npm install --silent --no-audit --no-fund --ignore-scripts --prefix out/ort onnxruntime-node@1.30.0
 
-page-libs: ## the libraries of the page of spc inspect, of the versions that cmd/spc/page/libs.sh names (needs npm)
-	cmd/spc/page/libs.sh
+page-libs: ## the libraries of the page of spc inspect, of the versions that internal/page/libs.sh names (needs npm)
+	internal/page/libs.sh
 
 page-pictures: build ## the pictures of that page in docs/pictures (needs Chromium, and the models in $(SPC_SHARED))
 	$(GO) run ./tests/archs/gen -only resnet50,minilm -o out/page

@@ -221,8 +221,8 @@ func (im *Image) Input(f Feed) (*tensor.Tensor, error) {
 	n := h * w
 	values := make([]float32, im.C*n)
 	for c := range im.C {
-		from := f.Norm.channel(c, im.C) * n
-		mean, std := at(f.Norm.Mean, c, im.C), at(f.Norm.Std, c, im.C)
+		mean, std, from := f.Norm.Of(c, im.C)
+		from *= n
 		dst := values[c*n : (c+1)*n]
 		if resized != nil {
 			for i, x := range resized[from : from+n] {

@@ -120,3 +120,9 @@ func (n Norm) channel(c, channels int) int {
 	}
 	return c
 }
+
+// Of returns what n does to channel c of a number of channels, 1 or 3 or as many as it has values: pixels x of the channel
+// from become (x - mean) / std.
+func (n Norm) Of(c, channels int) (mean, std float64, from int) {
+	return at(n.Mean, c, channels), at(n.Std, c, channels), n.channel(c, channels)
+}

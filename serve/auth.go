@@ -15,6 +15,7 @@ import (
 
 	"spc/internal/regular"
 	"spc/serve/oip"
+	"spc/serve/page"
 )
 
 // tokens are the bearer tokens of a file, a line each. The file is read again when it has changed.
@@ -82,8 +83,10 @@ func (t *tokens) check(header string) error {
 	return nil
 }
 
-// open are the paths that need no token: what probes ask.
-func open(path string) bool { return path == "/v2/health/live" || path == "/v2/health/ready" }
+// open are the paths that need no token: what probes ask, and what the page is made of, which asks for one.
+func open(path string) bool {
+	return path == "/v2/health/live" || path == "/v2/health/ready" || page.Static(path)
+}
 
 // admit lets calls through to a handler that have a token.
 func (t *tokens) admit(h http.Handler) http.Handler {

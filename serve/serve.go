@@ -31,6 +31,7 @@ import (
 	"spc/serve/host"
 	"spc/serve/metrics"
 	"spc/serve/oip"
+	"spc/serve/page"
 	"spc/serve/queue"
 	"spc/serve/repo"
 	"spc/serve/rest"
@@ -341,6 +342,9 @@ func (o *Options) handler(s *service.Service, auth *tokens) http.Handler {
 	registry.MustRegister(metrics.New(s.Models), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("/", rest.Handler(rest.Options{Service: s, Body: o.Body}))
+	pages := page.Handler(s)
+	mux.Handle("/{$}", pages)
+	mux.Handle("/page/", pages)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	if o.Admin {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)

@@ -16,11 +16,11 @@ import (
 
 	"spc"
 	"spc/backend/cpu"
-	"spc/cmd/spc/page"
 	"spc/data"
 	"spc/internal/atomicfile"
 	"spc/internal/claims"
 	"spc/internal/pace"
+	"spc/internal/page"
 	"spc/ir/tensor"
 )
 

@@ -179,6 +179,18 @@ func (h *Model) made(n, first int) (map[string]*tensor.Tensor, error) {
 	return in, nil
 }
 
+// Example makes up a request that the model takes, of one row, with random elements. Inputs that take states are left out.
+func (h *Model) Example() (*Request, error) {
+	in, err := h.made(1, 0)
+	if err != nil || h.seqs == nil {
+		return &Request{Inputs: in}, err
+	}
+	for _, name := range h.seqs.ties {
+		delete(in, name)
+	}
+	return &Request{Inputs: in, Sequence: &Sequence{ID: "example", Start: true, End: true}}, nil
+}
+
 // dependent says why rows depend on each other, as far as runs on random inputs tell: empty where they do not.
 func (h *Model) dependent(ctx context.Context) string {
 	const count = 3

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -27,7 +28,29 @@ type Statistics struct {
 	Success, Fail        Duration
 	Queue                Duration
 	Input, Infer, Output Duration // to join inputs, to run, to split outputs
+	Latency              Latency // of requests that did not fail, as Success
 	Batches              map[int]*BatchStatistics
+}
+
+// Latency counts requests by how long they took: element i those up to LatencyBounds[i] and above the bound before it, the last those above all.
+type Latency [36]int64
+
+// LatencyBounds are the bounds of Latency, in the steps of Renard's series R5: five for each power of ten, 10 us to 63 s.
+var LatencyBounds = latencyBounds()
+
+func latencyBounds() []time.Duration {
+	var bounds []time.Duration
+	for power := time.Microsecond; power <= time.Second; power *= 10 {
+		for _, n := range []time.Duration{10, 16, 25, 40, 63} {
+			bounds = append(bounds, n*power)
+		}
+	}
+	return bounds
+}
+
+func (l *Latency) add(t time.Duration) {
+	i, _ := slices.BinarySearch(LatencyBounds, t)
+	l[i]++
 }
 
 // BatchStatistics are those of runs of one number of rows.
@@ -54,6 +77,7 @@ func (s *Counter) add(t *task, rows int, took time.Duration, err error) {
 	s.s.Requests++
 	s.s.Rows += int64(rows)
 	s.s.Success.add(took)
+	s.s.Latency.add(took)
 	s.s.Queue.add(t.times.queue)
 	s.s.Input.add(t.times.input)
 	s.s.Infer.add(t.times.infer)

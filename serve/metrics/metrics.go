@@ -30,21 +30,26 @@ var metrics = []metric{
 	{"nv_inference_compute_output_duration_us", "Time to take outputs apart.", prometheus.CounterValue, of(func(s *host.Statistics) time.Duration { return s.Output.Total })},
 }
 
+// latency is the name of the histogram, which Triton has no name for, of the times that nv_inference_request_duration_us adds up.
+const latency = "spc_inference_request_duration_seconds"
+
 func of(f func(s *host.Statistics) time.Duration) func(*host.Statistics, int) float64 {
 	return func(s *host.Statistics, _ int) float64 { return float64(f(s).Nanoseconds()) / 1e3 }
 }
 
 // Collector collects the metrics of a repository's models when they are asked for.
 type Collector struct {
-	models *repo.Repository
-	descs  []*prometheus.Desc
+	models  *repo.Repository
+	descs   []*prometheus.Desc // of metrics
+	latency *prometheus.Desc
 }
 
 // New returns the collector of a repository.
 func New(models *repo.Repository) *Collector {
-	c := &Collector{models: models}
+	labels := []string{"model", "version"}
+	c := &Collector{models: models, latency: prometheus.NewDesc(latency, "Times of requests that succeeded, waiting among them.", labels, nil)}
 	for _, m := range metrics {
-		c.descs = append(c.descs, prometheus.NewDesc(m.name, m.help, []string{"model", "version"}, nil))
+		c.descs = append(c.descs, prometheus.NewDesc(m.name, m.help, labels, nil))
 	}
 	return c
 }
@@ -54,6 +59,7 @@ func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range c.descs {
 		to <- d
 	}
+	to <- c.latency
 }
 
 // Collect sends the metrics of the versions that there are.
@@ -74,5 +80,11 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		for i, m := range metrics {
 			to <- prometheus.MustNewConstMetric(c.descs[i], m.kind, m.of(&s, waiting), e.Name, e.Version)
 		}
+		buckets, sum := map[float64]uint64{}, uint64(0)
+		for i, bound := range host.LatencyBounds {
+			sum += uint64(s.Latency[i])
+			buckets[bound.Seconds()] = sum
+		}
+		to <- prometheus.MustNewConstHistogram(c.latency, uint64(s.Success.Count), s.Success.Total.Seconds(), buckets, e.Name, e.Version)
 	}
 }

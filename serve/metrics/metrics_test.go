@@ -97,8 +97,24 @@ nv_inference_request_success{model="relu",version="1"} 2
 		t.Error(err)
 	}
 	all, err := registry.Gather()
-	if err != nil || len(all) != 10 {
+	if err != nil || len(all) != 11 {
 		t.Fatalf("%d families, %v", len(all), err)
+	}
+	last := all[len(all)-1] // they are sorted by their names, and the second of its models is relu
+	if name := last.GetName(); name != "spc_inference_request_duration_seconds" {
+		t.Fatalf("the last family is %s", name)
+	}
+	h := last.Metric[1].GetHistogram()
+	if sum := h.GetSampleSum(); h.GetSampleCount() != 2 || sum <= 0 || sum > 60 || len(h.Bucket) != len(host.LatencyBounds) {
+		t.Errorf("the histogram of relu has %d requests, %v s, %d buckets", h.GetSampleCount(), sum, len(h.Bucket))
+	}
+	for i, b := range h.Bucket {
+		if i > 0 && b.GetCumulativeCount() < h.Bucket[i-1].GetCumulativeCount() || b.GetUpperBound() != host.LatencyBounds[i].Seconds() {
+			t.Errorf("bucket %d: %v", i, b)
+		}
+	}
+	if n := h.Bucket[len(h.Bucket)-1].GetCumulativeCount(); n != 2 {
+		t.Errorf("%d requests took up to a minute, want 2", n)
 	}
 	total := map[string]float64{}
 	for _, f := range all {

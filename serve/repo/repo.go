@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -90,10 +91,17 @@ type slot struct {
 	stats  host.Counter
 }
 
-// served is a model with who uses it.
+// served is a model with who uses it, and the file that it came from.
 type served struct {
 	model *host.Model
+	file  File
 	users sync.WaitGroup
+}
+
+// File is a file that a model came from, and the bytes that it had then.
+type File struct {
+	Path string
+	Size int64
 }
 
 // Open begins to load the models, and goes on to look for others until Close. Before it returns they are listed, and known to be loading.
@@ -191,6 +199,10 @@ func (r *Repository) settle(ctx context.Context, k key, f found, force bool) {
 		return
 	}
 	began := time.Now()
+	size := int64(0)
+	if info, err := os.Stat(f.path); err == nil {
+		size = info.Size()
+	}
 	m, err := r.load(ctx, f, s)
 	log := r.o.Log.With("model", k.name, "version", k.version, "file", f.path)
 	r.mu.Lock()
@@ -204,7 +216,7 @@ func (r *Repository) settle(ctx context.Context, k key, f found, force bool) {
 		return
 	}
 	r.retire(s.served)
-	s.served, s.state, s.reason = &served{model: m}, Ready, ""
+	s.served, s.state, s.reason = &served{model: m, file: File{f.path, size}}, Ready, ""
 	rows, why := m.Batch()
 	log.Info("model is ready", "seconds", time.Since(began).Seconds(), "max_batch_size", rows, "alone", why)
 }
@@ -258,6 +270,20 @@ func (r *Repository) Get(name, version string) (m *host.Model, number string, do
 	u := s.served
 	u.users.Add(1)
 	return u.model, strconv.Itoa(k.version), u.users.Done, nil
+}
+
+// File is where a model that is ready came from.
+func (r *Repository) File(name, version string) (File, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	_, s, err := r.find(name, version)
+	if err != nil {
+		return File{}, err
+	}
+	if s.served == nil {
+		return File{}, ErrNotReady
+	}
+	return s.served.file, nil
 }
 
 func because(reason string) string {

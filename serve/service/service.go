@@ -228,6 +228,15 @@ func (s *Service) model(name, version string, f func(m *host.Model, version stri
 	return nil
 }
 
+// Use calls a function with a model that is ready, and says of which kind its error is.
+func (s *Service) Use(name, version string, f func(m *host.Model, version string) error) error {
+	var wrong error
+	if err := s.model(name, version, func(m *host.Model, version string) { wrong = f(m, version) }); err != nil {
+		return err
+	}
+	return failure(wrong, name)
+}
+
 // Metadata describes a model.
 func (s *Service) Metadata(name, version string) (out *oippb.ModelMetadataResponse, err error) {
 	err = s.model(name, version, func(m *host.Model, version string) {

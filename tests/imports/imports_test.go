@@ -34,11 +34,12 @@ var layers = [][]string{
 	{"backend/gauge"},
 	{"internal/verify"},
 	{"."},
+	{"internal/page"},
 	{"serve/queue"},
 	{"serve/host"},
 	{"serve/repo"},
 	{"serve/metrics", "serve/service"},
-	{"serve/rest", "serve/rpc"},
+	{"serve/rest", "serve/rpc", "serve/page"},
 	{"serve"},
 	{"cmd", "demo", "tests"},
 }

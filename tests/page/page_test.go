@@ -19,7 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	_ "spc/cmd/spc/page" // so that tests run again when it changes
+	_ "spc/internal/page" // so that tests run again when it changes
 	"spc/tests/archs"
 )
 

@@ -124,7 +124,7 @@ func TestLibrariesAreWhatWasFetched(t *testing.T) {
 
 // Each format has a colour of its own in both themes, and a place in the legend.
 func TestFormatsHaveColours(t *testing.T) {
-	style, script := string(asset("page.css")), string(asset("base.js"))
+	style, script := string(asset("base.css")), string(asset("model.js"))
 	list := regexp.MustCompile(`const formats = (\[.*\]);`).FindStringSubmatch(script)
 	var known []spc.Format
 	if list == nil || json.Unmarshal([]byte(list[1]), &known) != nil || !slices.Equal(known, spc.Formats()) {

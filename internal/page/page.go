@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"spc"
@@ -88,7 +89,7 @@ func list[T any](s []T) []T {
 var assets embed.FS
 
 // scripts are the page's, in the order in which they run.
-var scripts = []string{"lib/dagre.js", "lib/chart.js", "base.js", "layout.js", "graph.js", "charts.js", "detail.js", "table.js", "totals.js", "main.js"}
+var scripts = []string{"lib/dagre.js", "lib/chart.js", "base.js", "model.js", "layout.js", "graph.js", "charts.js", "detail.js", "table.js", "totals.js", "main.js"}
 
 // asset returns a file without the comment that would have a browser look for its source.
 func asset(name string) []byte {
@@ -102,6 +103,28 @@ func asset(name string) []byte {
 	}
 	return b
 }
+
+// look is the style and the code of a page, which are the same for all models.
+func look() (style, code []byte) {
+	style = slices.Concat(asset("base.css"), asset("page.css"))
+	for _, name := range scripts {
+		if library, ok := strings.CutSuffix(name, ".js"); ok && strings.HasPrefix(name, "lib/") {
+			code = fmt.Appendf(code, "/*\n%s*/\n", asset(library+".LICENSE"))
+		}
+		code = append(code, asset(name)...)
+		code = append(code, '\n')
+	}
+	return style, code
+}
+
+// Sources are the style and the code of a page as a policy allows them: pages that are opened by another one have to keep to the policy of that, too.
+func Sources() (style, code string) {
+	s, c := look()
+	return source(s), source(c)
+}
+
+// Base is what other pages share with this one: a style, and a script that comes before their own.
+func Base() (style, code []byte) { return asset("base.css"), asset("base.js") }
 
 // source is what a policy calls an element with such content.
 func source(content []byte) string {
@@ -122,15 +145,7 @@ func Write(w io.Writer, models []*Model, live bool) error {
 	if err != nil {
 		return err
 	}
-	style := asset("page.css")
-	var code []byte
-	for _, name := range scripts {
-		if library, ok := strings.CutSuffix(name, ".js"); ok && strings.HasPrefix(name, "lib/") {
-			code = fmt.Appendf(code, "/*\n%s*/\n", asset(library+".LICENSE"))
-		}
-		code = append(code, asset(name)...)
-		code = append(code, '\n')
-	}
+	style, code := look()
 	policy := "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " + source(style) + "; script-src " + source(code) + "; img-src data:"
 	if live {
 		policy += "; connect-src 'self'"

@@ -100,12 +100,6 @@ function theme(name) {
   document.documentElement.dataset.theme = name;
   repaint();
 }
-function startTheme() {
-  let kept = null;
-  try { kept = localStorage.getItem("spc-theme"); } catch (e) { /* none is kept where the browser forbids it */ }
-  document.documentElement.dataset.theme = kept || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-}
-
 let hits = [], hitAt = -1;
 function search(text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
@@ -198,11 +192,7 @@ function fold() {
     }
   }
 }
-function swap() {
-  const name = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-  try { localStorage.setItem("spc-theme", name); } catch (e) { /* as above */ }
-  theme(name);
-}
+const swap = () => theme(otherTheme());
 function tab(name) {
   show(name);
   const at = new URLSearchParams(location.hash.slice(1));

@@ -1,59 +1,15 @@
 "use strict";
-// What all scripts share: the data, elements, numbers as texts, and colours. Names come from models and may be anything: they
-// reach the page as text nodes and on canvases, nowhere else.
+// The models of the page, and what follows from their data.
 
-const data = JSON.parse(document.getElementById("data").textContent);
+const data = JSON.parse($("data").textContent);
 const models = data.models;
 const two = models.length > 1;
-const $ = id => document.getElementById(id);
 
-// el makes an element with attributes, of which functions are listeners, and children, of which strings are text.
-function el(tag, attributes, ...children) {
-  const e = document.createElement(tag);
-  for (const [name, v] of Object.entries(attributes || {})) {
-    if (typeof v === "function") e.addEventListener(name, v);
-    else if (v === true) e.setAttribute(name, "");
-    else if (v !== false && v != null) e.setAttribute(name, v);
-  }
-  for (const c of children.flat()) if (c != null) e.append(c);
-  return e;
-}
-
-const digits = (x, n = 3) => Number(x.toPrecision(n)).toString();
-function scaled(x, step, units) {
-  let i = 0;
-  while (Math.abs(x) >= 0.9995 * step && i < units.length - 1) x /= step, i++;
-  return (i ? digits(x) : digits(x, Math.abs(x) >= 100 ? 4 : 3)) + units[i];
-}
-const bytes = x => scaled(x, 1000, [" B", " KB", " MB", " GB"]);
-const count = x => scaled(x, 1000, ["", " K", " M", " G"]);
-const percent = x => (100 * x).toFixed(1) + "%";
 const rate = x => scaled(x / 1e6, 1000, [" MFLOP/s", " GFLOP/s", " TFLOP/s"]);
 const work = x => scaled(x / 1e3, 1000, [" KFLOP", " MFLOP", " GFLOP", " TFLOP"]);
-// micros writes microseconds.
-const micros = x => x >= 999.5 ? digits(x / 1000) + " ms" : x >= 99.95 ? x.toFixed(0) + " µs" : digits(x) + " µs";
-
 const configured = (format, config) => config ? format + " " + config : format;
-
-// colours are those of the theme, by the names that the style sheet has for them.
-let colours = {};
-function readColours() {
-  const s = getComputedStyle(document.documentElement);
-  colours = new Proxy({}, { get: (t, name) => t[name] || (t[name] = s.getPropertyValue("--" + name).trim()) });
-}
-// mix takes a share of one colour #rrggbb and the rest of another.
-function mix(a, b, share) {
-  const at = i => Math.round(parseInt(a.slice(i, i + 2), 16) * share + parseInt(b.slice(i, i + 2), 16) * (1 - share));
-  return `rgb(${at(1)},${at(3)},${at(5)})`;
-}
 const formats = ["dense", "ell", "nm", "block", "csr", "hyb", "pair"];
 const formatColour = f => formats.includes(f) ? colours[f] : colours.none;
-
-function dot(colour) {
-  const e = el("span", { class: "dot" });
-  e.style.background = colour;
-  return e;
-}
 
 // prepare adds to a model what follows from its data.
 function prepare(m, index) {
