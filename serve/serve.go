@@ -318,7 +318,7 @@ func (o *Options) handler(s *service.Service, auth *tokens) http.Handler {
 	registry.MustRegister(metrics.New(s.Models), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("/", rest.Handler(rest.Options{Service: s, Body: o.Body}))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("/metrics", rest.Only("GET", promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
 	if o.Admin {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
