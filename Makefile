@@ -4,6 +4,7 @@ SPC_SHARED ?= $(abspath ../shared)
 export SPC_SHARED
 FUZZTIME ?= 10m
 PROTOC_GEN_GO_GRPC = google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
+GRPCURL = github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NVCC = out/nvcc/nvcc
 # Debian's, which has PyTorch.
@@ -12,7 +13,7 @@ PYTHON ?= /usr/bin/python3
 CUDA_INCLUDE ?= $(CURDIR)/out/nvcc/usr/include
 WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 
-.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick budgets models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits regret predict fit zoo zoo-avx2 zoo-graphs zoo-python page-libs page-pictures clean
+.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick budgets models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits regret predict fit zoo zoo-avx2 zoo-graphs zoo-python page-libs page-pictures serve-clients serve-tools serve-python clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -201,6 +202,25 @@ page-pictures: build ## the pictures of that page in docs/pictures (needs Chromi
 	bin/spc compile out/page/minilm.onnx -o out/page/minilm.spx --sparsity 0.8 --pattern uniform-block:4x1 --dim sequence=128
 	bin/spc compile $(SPC_SHARED)/models/yolox-nano/model.onnx -o out/page/yolox-nano.spx --sparsity 0.7
 	$(GO) run ./tests/page/cmd -spc bin/spc -models out/page -o docs/pictures
+
+serve-clients: build serve-tools ## clients that others wrote call spc serve; with SAVE=1 what came of it goes into tests/serve/results and docs/results/protocol.md
+	$(GO) run ./tests/serve/cmd $(if $(SAVE),-save tests/serve/results/protocol.json -table docs/results/protocol.md) -python $(PYTHON)
+
+serve-tools: out/serve/grpcurl out/serve/node_modules serve-python ## those clients (needs node, npm, apt, and a download)
+
+out/serve/grpcurl:
+	GOBIN=$(CURDIR)/out/serve $(GO) install $(GRPCURL)
+
+out/serve/node_modules: tests/serve/clients/package-lock.json
+	@mkdir -p out/serve
+	cp tests/serve/clients/package.json tests/serve/clients/package-lock.json out/serve
+	npm ci --silent --no-audit --no-fund --ignore-scripts --prefix out/serve
+	touch $@
+
+serve-python: ## the Python packages among them (needs apt, unless they are there)
+	@$(PYTHON) -c 'import grpc, grpc_tools, geventhttpclient, rapidjson, httpx' 2>/dev/null || { apt-get update -qq && \
+		apt-get install -qq -y --no-install-recommends python3-grpcio python3-grpc-tools python3-geventhttpclient python3-rapidjson python3-httpx; } >/dev/null 2>&1 || \
+		{ echo "Debian's python3-grpcio, python3-grpc-tools, python3-geventhttpclient, python3-rapidjson and python3-httpx could not be installed"; exit 1; }
 
 clean: ## remove bin, out and models
 	rm -rf bin out models

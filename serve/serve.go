@@ -345,7 +345,7 @@ func (o *Options) handler(s *service.Service, auth *tokens) http.Handler {
 	pages := page.Handler(s)
 	mux.Handle("/{$}", pages)
 	mux.Handle("/page/", pages)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("/metrics", rest.Only("GET", promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
 	if o.Admin {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)

@@ -215,7 +215,7 @@ func TestCallsOverHTTP(t *testing.T) {
 		{"GET", "/v2/models/words/versions/2", "", 404, `there is no version 2`},
 		{"GET", "/v2/models/none/ready", "", 404, `unknown model`},
 		{"GET", "/v2/models/bad/config", "", 503, `not ready`},
-		{"GET", "/v2/models/none/stats", "", 404, `unknown model`},
+		{"GET", "/v2/models/none/stats", "", 404, `model \"none\": unknown model`},
 		{"POST", "/v2/repository/models/none/load", "", 404, `unknown model`},
 		{"POST", "/v2/repository/models/none/unload", "", 404, `unknown model`},
 		{"POST", "/v2/repository/models/bad/load", "", 400, `{"error":"bad: `},
@@ -224,6 +224,7 @@ func TestCallsOverHTTP(t *testing.T) {
 		{"GET", "/v2/models/words/infer", "", 405, `want POST`},
 		{"POST", "/v2/models/words", "", 405, `want GET`},
 		{"DELETE", "/v2/health/live", "", 405, `want GET`},
+		{"POST", "/metrics", "", 405, `want GET`},
 		{"GET", "/v3", "", 404, `no such call`},
 		{"POST", "/v2/models/words/infer", "", 400, `{"error":"model \"words\": `},
 		{"POST", "/v2/models/words/infer", `{"inputs":[`, 400, `{"error":"model \"words\": `},
@@ -260,7 +261,7 @@ func TestCallsOverHTTP(t *testing.T) {
 
 // The same over gRPC.
 func TestCallsOverGRPC(t *testing.T) {
-	s := start(t, func(o *serve.Options) { o.Admin = true }).ready(t)
+	s := start(t, func(o *serve.Options) { o.Admin, o.Body = true, 16<<20 }).ready(t)
 	conn := s.dial(t)
 	c := oippb.NewGRPCInferenceServiceClient(conn)
 	ctx := t.Context()
@@ -345,6 +346,20 @@ func TestCallsOverGRPC(t *testing.T) {
 				err = fmt.Errorf("%v, want bytes", m)
 			}
 			return m, 0, `model_version:"1"`, err
+		},
+		"infer, compressed by gzip": func() (fmt.Stringer, codes.Code, string, error) {
+			m, err := c.ModelInfer(ctx, raw, grpc.UseCompressor("gzip"))
+			return m, 0, `id:"9"`, err
+		},
+		"infer, compressed by deflate": func() (fmt.Stringer, codes.Code, string, error) {
+			m, err := c.ModelInfer(ctx, raw, grpc.UseCompressor("deflate"))
+			return m, 0, `id:"9"`, err
+		},
+		"infer what is a bomb": func() (fmt.Stringer, codes.Code, string, error) {
+			q := request()
+			q.Inputs[0].Contents, q.RawInputContents = nil, [][]byte{make([]byte, 32<<20)}
+			m, err := c.ModelInfer(ctx, q, grpc.UseCompressor("deflate"))
+			return m, codes.ResourceExhausted, "larger than max", err
 		},
 		"infer what is wrong": func() (fmt.Stringer, codes.Code, string, error) {
 			q := request()

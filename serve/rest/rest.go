@@ -1,4 +1,4 @@
-// Package rest is the Open Inference Protocol over HTTP. It imports serve/service and serve/oip.
+// Package rest is the Open Inference Protocol over HTTP. It imports serve/service, serve/oip and its messages.
 package rest
 
 import (
@@ -66,21 +66,28 @@ func Handler(o Options) http.Handler {
 	h := &handler{o}
 	mux := http.NewServeMux()
 	for _, c := range calls {
-		mux.HandleFunc(c.path, func(w http.ResponseWriter, r *http.Request) {
-			if r.Method != c.method && !(c.method == "GET" && r.Method == "HEAD") {
-				w.Header().Set("Allow", c.method)
-				send(w, r, http.StatusMethodNotAllowed, oip.ErrorBody(fmt.Errorf("%s %s: want %s", r.Method, r.URL.Path, c.method)))
-				return
-			}
+		mux.Handle(c.path, Only(c.method, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := c.f(h, w, r); err != nil {
 				fail(w, r, err)
 			}
-		})
+		})))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, oip.Errorf(oip.NotFound, "%s %s: no such call", r.Method, r.URL.Path))
 	})
 	return mux
+}
+
+// Only lets calls of one method through to a handler, and with GET those of HEAD.
+func Only(method string, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != method && !(method == "GET" && r.Method == "HEAD") {
+			w.Header().Set("Allow", method)
+			send(w, r, http.StatusMethodNotAllowed, oip.ErrorBody(fmt.Errorf("%s %s: want %s", r.Method, r.URL.Path, method)))
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // fail answers with an error.

@@ -1,4 +1,4 @@
-// Package rpc is the Open Inference Protocol over gRPC. It imports serve/service and serve/oip.
+// Package rpc is the Open Inference Protocol over gRPC. It imports serve/service, serve/oip and its messages.
 package rpc
 
 import (
@@ -102,7 +102,16 @@ func (r *server) RepositoryModelUnload(_ context.Context, q *oippb.RepositoryMod
 	return &oippb.RepositoryModelUnloadResponse{}, nil
 }
 
+// answerTime is how long before its deadline a call ends, at most a tenth of its time. At the deadline grpc-go resets the stream, and clients of
+// gRPC's C core and of grpc-js, whose clock may be behind by a little, would take that for a call that was cancelled.
+const answerTime = 5 * time.Millisecond
+
 func (r *server) ModelInfer(ctx context.Context, q *oippb.ModelInferRequest) (*oippb.ModelInferResponse, error) {
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end.Add(-min(answerTime, time.Until(end)/10)))
+		defer cancel()
+	}
 	m, err := r.infer(ctx, q)
 	return m, Status(err)
 }

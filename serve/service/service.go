@@ -1,5 +1,5 @@
-// Package service answers the calls of the Open Inference Protocol, however they come: REST and gRPC are forms of it. It imports serve/oip,
-// serve/repo and serve/host.
+// Package service answers the calls of the Open Inference Protocol, however they come: REST and gRPC are forms of it. It imports serve/oip and
+// its messages, serve/repo, serve/host and, for its errors, serve/queue.
 package service
 
 import (
@@ -337,7 +337,7 @@ func (s *Service) Statistics(name, version string) (*oippb.ModelStatisticsRespon
 	}
 	if name != "" && len(out.ModelStats) == 0 {
 		if _, err := s.Models.Statistics(name, version); err != nil {
-			return nil, failure(err, "")
+			return nil, failure(err, name)
 		}
 	}
 	return out, nil
