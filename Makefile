@@ -12,7 +12,7 @@ PYTHON ?= /usr/bin/python3
 CUDA_INCLUDE ?= $(CURDIR)/out/nvcc/usr/include
 WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 
-.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick budgets models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits regret predict fit zoo zoo-avx2 zoo-graphs zoo-python page-libs page-pictures clean
+.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick budgets models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits regret predict fit zoo zoo-avx2 zoo-graphs zoo-python page-libs page-pictures image-root deploy-check clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -201,6 +201,16 @@ page-pictures: build ## the pictures of that page in docs/pictures (needs Chromi
 	bin/spc compile out/page/minilm.onnx -o out/page/minilm.spx --sparsity 0.8 --pattern uniform-block:4x1 --dim sequence=128
 	bin/spc compile $(SPC_SHARED)/models/yolox-nano/model.onnx -o out/page/yolox-nano.spx --sparsity 0.7
 	$(GO) run ./tests/page/cmd -spc bin/spc -models out/page -o docs/pictures
+
+# Processors that out/container is made for.
+ARCHS ?= $(shell $(GO) env GOARCH)
+
+image-root: ## out/container, what deploy/Dockerfile makes a container of, for each of ARCHS
+	@for arch in $(ARCHS); do mkdir -p out/container/$$arch && \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -ldflags "-s -w" -o out/container/$$arch/spc ./cmd/spc || exit 1; done
+
+deploy-check: image-root ## that what is in deploy is what Kubernetes and KServe take, and that the container's files serve as they say (needs root)
+	SPC_CONTAINER=out/container $(GO) test -count=1 ./tests/deploy/...
 
 clean: ## remove bin, out and models
 	rm -rf bin out models
