@@ -13,7 +13,7 @@ PYTHON ?= /usr/bin/python3
 CUDA_INCLUDE ?= $(CURDIR)/out/nvcc/usr/include
 WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 
-.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick budgets models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits regret predict fit zoo zoo-avx2 zoo-graphs zoo-python page-libs page-pictures serve-clients serve-tools serve-python clean
+.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick budgets models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits regret predict fit zoo zoo-avx2 zoo-graphs zoo-python page-libs page-pictures serve-clients serve-tools serve-python image-root deploy-check clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -221,6 +221,16 @@ serve-python: ## the Python packages among them (needs apt, unless they are ther
 	@$(PYTHON) -c 'import grpc, grpc_tools, geventhttpclient, rapidjson, httpx' 2>/dev/null || { apt-get update -qq && \
 		apt-get install -qq -y --no-install-recommends python3-grpcio python3-grpc-tools python3-geventhttpclient python3-rapidjson python3-httpx; } >/dev/null 2>&1 || \
 		{ echo "Debian's python3-grpcio, python3-grpc-tools, python3-geventhttpclient, python3-rapidjson and python3-httpx could not be installed"; exit 1; }
+
+# Processors that out/container is made for.
+ARCHS ?= $(shell $(GO) env GOARCH)
+
+image-root: ## out/container, what deploy/Dockerfile makes a container of, for each of ARCHS
+	@for arch in $(ARCHS); do mkdir -p out/container/$$arch && \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -ldflags "-s -w" -o out/container/$$arch/spc ./cmd/spc || exit 1; done
+
+deploy-check: image-root ## that what is in deploy is what Kubernetes and KServe take, and that the container's files serve as they say (needs root)
+	SPC_CONTAINER=out/container $(GO) test -count=1 ./tests/deploy/...
 
 clean: ## remove bin, out and models
 	rm -rf bin out models
