@@ -34,7 +34,7 @@ demo-model: ## train the demo's model again from its seed and compare its accura
 
 test: ## every test; those that need ../shared or a C compiler are skipped by name without
 	$(GO) test -timeout 30m ./...
-	$(GO) test -tags noasm ./backend/... ./passes/obs
+	$(GO) test -short -tags noasm ./backend/... ./passes/obs # the portable kernels
 	$(GO) test -exec 'env GODEBUG=cpu.avx512f=off,cpu.avxvnni=off' ./backend/cpu/... # the kernels for AVX2
 
 check: format vet staticcheck race cross ## what CI checks beside the tests
