@@ -553,6 +553,9 @@ func TestChannelsOfArchitectures(t *testing.T) {
 
 // Trained models split, join, pad, flatten and shuffle channels in more ways.
 func TestChannelsOfTrainedModels(t *testing.T) {
+	if testing.Short() {
+		t.Skip("nothing of it runs at once")
+	}
 	root := os.Getenv("SPC_SHARED")
 	if root == "" {
 		root = filepath.Join("..", "..", "..", "shared")
