@@ -229,8 +229,10 @@ image-root: ## out/container, what deploy/Dockerfile makes a container of, for e
 	@for arch in $(ARCHS); do mkdir -p out/container/$$arch && \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -ldflags "-s -w" -o out/container/$$arch/spc ./cmd/spc || exit 1; done
 
-deploy-check: image-root ## that what is in deploy is what Kubernetes and KServe take, and that the container's files serve as they say (needs root)
-	SPC_CONTAINER=out/container $(GO) test -count=1 ./tests/deploy/...
+deploy-check: image-root ## that what is in deploy is what Kubernetes and KServe take, and that the container's files serve as they say (needs root, and downloads)
+	$(GO) run ./tests/deploy/kserve -o out/kserve
+	$(GO) test -C tests/deploy/check -count=1 ./...
+	SPC_CONTAINER=yes $(GO) test -count=1 ./tests/deploy/...
 
 clean: ## remove bin, out and models
 	rm -rf bin out models
