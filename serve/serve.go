@@ -24,7 +24,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/keepalive"
 
 	"spc"
 	"spc/internal/regular"
@@ -358,13 +357,7 @@ func (o *Options) handler(s *service.Service, auth *tokens) http.Handler {
 
 // grpc are the options of the gRPC server.
 func (o *Options) grpc(auth *tokens, security *tls.Config) []grpc.ServerOption {
-	body := int(min(o.Body, 1<<31-1)) // which a message of gRPC cannot exceed
-	list := []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(body), grpc.MaxSendMsgSize(1<<31 - 1), grpc.MaxConcurrentStreams(1024), grpc.ConnectionTimeout(min(headerTime, o.Idle)),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: max(o.Idle, time.Minute), Time: time.Minute}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		// A window that a request of some hundred KB fits in, so that it does not wait for the client to hear of it.
-		grpc.InitialWindowSize(1 << 20), grpc.InitialConnWindowSize(4 << 20),
+	list := append(rpc.Transport(o.Body, min(headerTime, o.Idle), o.Idle),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, q any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (out any, err error) {
 			defer func() { err = caught(o.Log, info.FullMethod, recover(), err) }()
 			if auth != nil && !slices.Contains(openCalls, info.FullMethod) {
@@ -383,7 +376,7 @@ func (o *Options) grpc(auth *tokens, security *tls.Config) []grpc.ServerOption {
 			}
 			return next(srv, stream)
 		}),
-	}
+	)
 	if security != nil {
 		c := security.Clone()
 		c.NextProtos = []string{"h2"}

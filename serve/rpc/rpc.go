@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
@@ -24,6 +25,18 @@ func Register(g *grpc.Server, s *service.Service) {
 	oippb.RegisterGRPCInferenceServiceServer(g, &server{s: s})
 	healthpb.RegisterHealthServer(g, &healthServer{s: s})
 	reflection.Register(g)
+}
+
+// Transport are the options of a server for messages of a body's most bytes, with times for a connection to begin, and that it may be idle.
+func Transport(body int64, begin, idle time.Duration) []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(int(min(body, 1<<31-1))), grpc.MaxSendMsgSize(1<<31 - 1), // which a message of gRPC cannot exceed
+		grpc.MaxConcurrentStreams(1024), grpc.ConnectionTimeout(begin),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: max(idle, time.Minute), Time: time.Minute}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		// A window that a request of some hundred KB fits in, so that it does not wait for the client to hear of it.
+		grpc.InitialWindowSize(1 << 20), grpc.InitialConnWindowSize(4 << 20),
+	}
 }
 
 // Status is the status of an error.
