@@ -550,7 +550,7 @@ func TestTensorsAreReadWithinTheCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	x := tensor.New(tensor.F32, 8<<20)
+	x := tensor.New(tensor.F32, 4<<20)
 	for _, scheme := range []string{"http://", "grpc://"} {
 		c, err := client.New(scheme+l.Addr().String(), client.Options{Timeout: 100 * time.Millisecond})
 		if err != nil {

@@ -276,6 +276,8 @@ func TestHelpExamplesRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFile(t, "tokens.txt", []byte("a token\n"))
+	rest, grpc := served(t, "", "model.onnx")
+	addresses := strings.NewReplacer("'", "", "localhost:8080", rest, "localhost:9000", grpc)
 	examples := 0
 	for _, make := range commands {
 		c := make()
@@ -283,7 +285,7 @@ func TestHelpExamplesRun(t *testing.T) {
 			t.Errorf("spc %s has no examples", c.Name())
 		}
 		for _, line := range strings.Split(c.Example, "\n") {
-			args := strings.Fields(strings.ReplaceAll(line, "'", ""))
+			args := strings.Fields(addresses.Replace(line))
 			if len(args) < 2 || args[0] != "spc" {
 				t.Errorf("example %q is no command", line)
 				continue
