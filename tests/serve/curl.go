@@ -447,7 +447,7 @@ func (c *curl) waits() {
 	c.run([]curlCheck{
 		{call: call, what: "the parameter timeout is over", url: "/v2/models/late/infer", args: []string{"-d", strings.Replace(row, `"inputs"`, `"parameters":{"timeout":100000},"inputs"`, 1)}, status: 504, want: "error"},
 		{call: call, what: "the queue's time is over", url: "/v2/models/expires/infer", args: []string{"-d", row}, status: 503, want: "error", has: `(?i)retry-after: \d+\r\n`},
-		{call: call, what: "the client leaves", url: "/v2/models/late/infer", args: []string{"-d", row, "--max-time", "0.3"}},
+		{call: call, what: "the client leaves", url: "/v2/models/late/infer", args: []string{"-d", row, "--max-time", "0.8"}},
 	})
 	c.add(call, "the server sees that the client has left", c.left())
 	unix := []string{"--unix-socket", strings.TrimPrefix(c.w.Unix.HTTP, "unix:")}

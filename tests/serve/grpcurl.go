@@ -80,7 +80,11 @@ func (g *grpcurl) call(x grpcurlCheck) (wrong string, err error) {
 	if method == "" {
 		method = inference + "/" + x.call
 	}
-	args = append(slices.Clone(args), "-format-error", "-emit-defaults", "-connect-timeout", "1", "-d", x.body, at, method)
+	wait := "10"
+	if x.code == 0 && x.want == "" {
+		wait = "1"
+	}
+	args = append(slices.Clone(args), "-format-error", "-emit-defaults", "-connect-timeout", wait, "-d", x.body, at, method)
 	out, log, exit, err := g.run(args...)
 	if err != nil {
 		return "", err
@@ -201,7 +205,7 @@ func (g *grpcurl) descriptions() []grpcurlCheck {
 		{call: "Health/Check", what: "a model that does not load", method: health + "/Check", body: `{"service":"bad"}`, want: `{"status":"NOT_SERVING"}`},
 		{call: "Health/Check", what: "an unknown model", method: health + "/Check", body: `{"service":"none"}`, code: 5, text: "none"},
 		{call: "Health/List", what: "each model", method: health + "/List", want: `{"statuses":{"":{"status":"SERVING"},"line":{"status":"SERVING"},"bad":{"status":"NOT_SERVING"}}}`},
-		{call: "Health/Watch", what: "what is, until the deadline", method: health + "/Watch", body: `{"service":"bad"}`, args: []string{"-plaintext", "-max-time", "0.5"}, want: `{"status":"NOT_SERVING"}`, code: 4},
+		{call: "Health/Watch", what: "what is, until the deadline", method: health + "/Watch", body: `{"service":"bad"}`, args: []string{"-plaintext", "-max-time", "1"}, want: `{"status":"NOT_SERVING"}`, code: 4},
 	}
 }
 
@@ -263,7 +267,7 @@ func (g *grpcurl) errors() (list []grpcurlCheck) {
 		grpcurlCheck{call: "ModelInfer", what: "a model that does not load", body: rowOf("bad", ""), code: 14, text: "bad"},
 		grpcurlCheck{call: "ModelInfer", what: "the parameter timeout is over", body: rowOf("late", `,"parameters":{"timeout":{"int64_param":100000}}`), code: 4, text: "late"},
 		grpcurlCheck{call: "ModelInfer", what: "the queue's time is over", body: rowOf("expires", ""), code: 14, text: "expires"},
-		grpcurlCheck{call: "ModelInfer", what: "the deadline is over", body: rowOf("late", ""), args: []string{"-plaintext", "-max-time", "0.3"}, code: 4})
+		grpcurlCheck{call: "ModelInfer", what: "the deadline is over", body: rowOf("late", ""), args: []string{"-plaintext", "-max-time", "1"}, code: 4})
 }
 
 // repository loads and unloads, by the names that Triton's and KServe's clients give a model.
