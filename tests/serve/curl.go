@@ -210,6 +210,8 @@ func (c *curl) inference() []curlCheck {
 		in("a sequence ends", "/v2/models/sums/infer", sum(`,"sequence_end":true`), 200, `{"outputs":[{"data":[3,30]}]}`),
 		in("a sequence that has ended", "/v2/models/sums/infer", sum(""), 400, "error"),
 		{call: call, what: "a form's type", url: "/v2/models/line/infer", args: []string{"-d", row}, status: 200, want: `{"outputs":[{"data":[2,5,8]}]}`},
+		{call: call, what: "JSON with its length, as Triton's client in C++ sends it", url: "/v2/models/line/infer", status: 200, want: `{"outputs":[{"data":[2,5,8]}]}`,
+			args: []string{"--data-binary", row, "-H", fmt.Sprintf("Inference-Header-Content-Length: %d", len(row)), "-H", "Expect:", "-H", "Content-Type: application/json", "-A", "libcurl-agent/1.0"}},
 		{call: call, what: "no type", url: "/v2/models/line/infer", args: []string{"-d", row, "-H", "Content-Type:"}, status: 200, want: `{"outputs":[{"data":[2,5,8]}]}`},
 	}
 }
@@ -323,6 +325,7 @@ func (c *curl) encodings() []curlCheck {
 		in("a body of gzip", "gzip", "", 200, "-H", "Content-Encoding: gzip"),
 		in("a body of deflate", "deflate", "", 200, "-H", "Content-Encoding: deflate"),
 		in("an answer of gzip", "many", `(?i)content-encoding: gzip\r\n`, 200, "--compressed"),
+		in("an answer of deflate, which it may be and is not", "many", "", 200, "-H", "Accept-Encoding: deflate"),
 		in("in chunks", "many", "", 200, "-H", "Transfer-Encoding: chunked"),
 		in("gzip in chunks, both ways", "gzip", `(?i)content-encoding: gzip\r\n`, 200, "-H", "Transfer-Encoding: chunked", "-H", "Content-Encoding: gzip", "--compressed"),
 		in("after 100 Continue", "many", `^HTTP/1.1 100 Continue\r\n`, 200, "-H", "Expect: 100-continue"),

@@ -198,6 +198,7 @@ func (g *grpcurl) descriptions() []grpcurlCheck {
 		{call: "ModelConfig", what: "an unknown model", body: `{"name":"none"}`, code: 5, text: "none"},
 		{call: "ModelStatistics", what: "of a version", body: `{"name":"two words","version":"1"}`,
 			want: `{"modelStats":[{"name":"two words","version":"1","inferenceStats":{` + zero("cacheHit") + "," + zero("cacheMiss") + `}}]}`},
+		{call: "ModelStatistics", what: "all models", want: `{"modelStats":[` + strings.Repeat("{},", 22) + `{"name":"two words"}]}`},
 		{call: "ModelStatistics", what: "an unknown model", body: `{"name":"none"}`, code: 5, text: "none"},
 		{call: "Health/Check", what: "of the server", method: health + "/Check", want: `{"status":"SERVING"}`},
 		{call: "Health/Check", what: "of the service", method: health + "/Check", body: `{"service":"inference.GRPCInferenceService"}`, want: `{"status":"SERVING"}`},
