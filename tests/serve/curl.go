@@ -6,11 +6,13 @@ import (
 	"compress/zlib"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -340,13 +342,14 @@ func (c *curl) encodings() []curlCheck {
 
 // wrong are requests that are refused.
 func (c *curl) wrong() (list []curlCheck) {
-	for what, body := range map[string]string{
+	bodies := map[string]string{
 		"no JSON": `{"inputs":[`, "nothing": "", "no inputs": `{}`, "an unknown input": strings.Replace(row, `"x"`, `"z"`, 1), "a wrong type": strings.Replace(row, "FP32", "INT32", 1),
 		"an unknown type": strings.Replace(row, "FP32", "FP31", 1), "a wrong shape": strings.Replace(row, "[1,3]", "[3,1]", 1), "too few elements": strings.Replace(row, "[1,3]", "[2,3]", 1),
 		"a shape of 2^62 elements": strings.Replace(row, "[1,3]", "[2147483648,2147483648]", 1), "an unknown output": strings.Replace(row, `]}]}`, `]}],"outputs":[{"name":"z"}]}`, 1),
 		"deep JSON": strings.Repeat("[", 1000), "an input twice": strings.Replace(row, `{"name"`, `{"name":"x","shape":[1,3],"datatype":"FP32","data":[1,2,3]},{"name"`, 1),
-	} {
-		list = append(list, curlCheck{call: "POST /v2/models/M/infer", what: "refused: " + what, url: "/v2/models/line/infer", args: []string{"--data-binary", body}, status: 400, want: "error"})
+	}
+	for _, what := range slices.Sorted(maps.Keys(bodies)) {
+		list = append(list, curlCheck{call: "POST /v2/models/M/infer", what: "refused: " + what, url: "/v2/models/line/infer", args: []string{"--data-binary", bodies[what]}, status: 400, want: "error"})
 	}
 	list = append(list, curlCheck{call: "POST /v2/models/M/infer", what: "refused: bytes without their length", url: "/v2/models/FP32/infer", args: []string{"--data-binary", "@" + c.path("FP32")}, status: 400, want: "error"},
 		curlCheck{call: "POST /v2/models/M/infer", what: "refused: a length beyond the body", url: "/v2/models/FP32/infer",

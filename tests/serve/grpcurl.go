@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os/exec"
 	"slices"
 	"strings"
@@ -153,13 +154,13 @@ func (g *grpcurl) reflection() {
 		}
 	}
 	list("lists the methods", methods, "list", inference)
-	for name, lines := range messages {
+	for _, name := range slices.Sorted(maps.Keys(messages)) {
 		out, log, _, err := g.run("-plaintext", g.w.Open.GRPC, "describe", "inference."+name)
 		wrong := log
 		if err != nil {
 			wrong = err.Error()
 		}
-		for _, l := range lines {
+		for _, l := range messages[name] {
 			if !strings.Contains(out, " "+l+"\n") {
 				wrong += "no " + l + " "
 			}
@@ -255,13 +256,14 @@ func (g *grpcurl) inference() (list []grpcurlCheck) {
 
 // errors are requests that are refused, with their codes.
 func (g *grpcurl) errors() (list []grpcurlCheck) {
-	for what, body := range map[string]string{
+	bodies := map[string]string{
 		"no inputs": `{"model_name":"line"}`, "an unknown input": strings.Replace(rowOf("line", ""), `"x"`, `"z"`, 1), "a wrong type": strings.Replace(rowOf("line", ""), "FP32", "FP64", 1),
 		"an unknown type": strings.Replace(rowOf("line", ""), "FP32", "FP31", 1), "a wrong shape": strings.Replace(rowOf("line", ""), "[1,3]", "[3,1]", 1),
 		"too few elements": strings.Replace(rowOf("line", ""), "[1,3]", "[2,3]", 1), "a shape of 2^62 elements": strings.Replace(rowOf("line", ""), "[1,3]", "[2147483648,2147483648]", 1),
 		"an unknown output": rowOf("line", `,"outputs":[{"name":"z"}]`), "both forms of contents": rowOf("line", `,"raw_input_contents":["AAAAAAAAAAAAAAAA"]`),
-	} {
-		list = append(list, grpcurlCheck{call: "ModelInfer", what: "refused: " + what, body: body, code: 3, text: `model "line"`})
+	}
+	for _, what := range slices.Sorted(maps.Keys(bodies)) {
+		list = append(list, grpcurlCheck{call: "ModelInfer", what: "refused: " + what, body: bodies[what], code: 3, text: `model "line"`})
 	}
 	return append(list,
 		grpcurlCheck{call: "ModelInfer", what: "an unknown model", body: rowOf("none", ""), code: 5, text: "none"},
