@@ -20,7 +20,7 @@ func holds(got, want any) string {
 	case map[string]any:
 		g, ok := got.(map[string]any)
 		if !ok {
-			return fmt.Sprintf("%v, want an object", got)
+			return text(got) + ", want an object"
 		}
 		for k, v := range w {
 			x, ok := g[k]
@@ -35,7 +35,7 @@ func holds(got, want any) string {
 	case []any:
 		g, ok := got.([]any)
 		if !ok || len(g) != len(w) {
-			return fmt.Sprintf("%v, want %d elements", got, len(w))
+			return fmt.Sprintf("%s, want %d elements", text(got), len(w))
 		}
 		for i, v := range w {
 			if s := holds(g[i], v); s != "" {
@@ -45,9 +45,18 @@ func holds(got, want any) string {
 		return ""
 	}
 	if !reflect.DeepEqual(got, want) {
-		return fmt.Sprintf("%v, want %v", got, want)
+		return text(got) + ", want " + text(want)
 	}
 	return ""
+}
+
+// text is a value as JSON.
+func text(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%.300s", b)
 }
 
 // parse reads JSON with its numbers as they are written, so that 1 is not 1.0 and 2^63 is exact.

@@ -127,7 +127,8 @@ func word(n int, program string, args ...string) (string, error) {
 	b, err := exec.Command(program, args...).CombinedOutput()
 	f := strings.Fields(string(b))
 	if err != nil || len(f) <= n {
-		return "", fmt.Errorf("%s %s: %v: %.200s", program, strings.Join(args, " "), err, bytes.TrimSpace(b))
+		b = bytes.TrimSpace(b)
+		return "", fmt.Errorf("%s %s: %v: %.200s", program, strings.Join(args, " "), err, b[bytes.LastIndexByte(b, '\n')+1:])
 	}
 	return f[n], nil
 }

@@ -6,11 +6,13 @@ import (
 	"compress/zlib"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -210,6 +212,8 @@ func (c *curl) inference() []curlCheck {
 		in("a sequence ends", "/v2/models/sums/infer", sum(`,"sequence_end":true`), 200, `{"outputs":[{"data":[3,30]}]}`),
 		in("a sequence that has ended", "/v2/models/sums/infer", sum(""), 400, "error"),
 		{call: call, what: "a form's type", url: "/v2/models/line/infer", args: []string{"-d", row}, status: 200, want: `{"outputs":[{"data":[2,5,8]}]}`},
+		{call: call, what: "JSON with its length, as Triton's client in C++ sends it", url: "/v2/models/line/infer", status: 200, want: `{"outputs":[{"data":[2,5,8]}]}`,
+			args: []string{"--data-binary", row, "-H", fmt.Sprintf("Inference-Header-Content-Length: %d", len(row)), "-H", "Expect:", "-H", "Content-Type: application/json", "-A", "libcurl-agent/1.0"}},
 		{call: call, what: "no type", url: "/v2/models/line/infer", args: []string{"-d", row, "-H", "Content-Type:"}, status: 200, want: `{"outputs":[{"data":[2,5,8]}]}`},
 	}
 }
@@ -323,6 +327,7 @@ func (c *curl) encodings() []curlCheck {
 		in("a body of gzip", "gzip", "", 200, "-H", "Content-Encoding: gzip"),
 		in("a body of deflate", "deflate", "", 200, "-H", "Content-Encoding: deflate"),
 		in("an answer of gzip", "many", `(?i)content-encoding: gzip\r\n`, 200, "--compressed"),
+		in("an answer of deflate, which it may be and is not", "many", "", 200, "-H", "Accept-Encoding: deflate"),
 		in("in chunks", "many", "", 200, "-H", "Transfer-Encoding: chunked"),
 		in("gzip in chunks, both ways", "gzip", `(?i)content-encoding: gzip\r\n`, 200, "-H", "Transfer-Encoding: chunked", "-H", "Content-Encoding: gzip", "--compressed"),
 		in("after 100 Continue", "many", `^HTTP/1.1 100 Continue\r\n`, 200, "-H", "Expect: 100-continue"),
@@ -337,13 +342,14 @@ func (c *curl) encodings() []curlCheck {
 
 // wrong are requests that are refused.
 func (c *curl) wrong() (list []curlCheck) {
-	for what, body := range map[string]string{
+	bodies := map[string]string{
 		"no JSON": `{"inputs":[`, "nothing": "", "no inputs": `{}`, "an unknown input": strings.Replace(row, `"x"`, `"z"`, 1), "a wrong type": strings.Replace(row, "FP32", "INT32", 1),
 		"an unknown type": strings.Replace(row, "FP32", "FP31", 1), "a wrong shape": strings.Replace(row, "[1,3]", "[3,1]", 1), "too few elements": strings.Replace(row, "[1,3]", "[2,3]", 1),
 		"a shape of 2^62 elements": strings.Replace(row, "[1,3]", "[2147483648,2147483648]", 1), "an unknown output": strings.Replace(row, `]}]}`, `]}],"outputs":[{"name":"z"}]}`, 1),
 		"deep JSON": strings.Repeat("[", 1000), "an input twice": strings.Replace(row, `{"name"`, `{"name":"x","shape":[1,3],"datatype":"FP32","data":[1,2,3]},{"name"`, 1),
-	} {
-		list = append(list, curlCheck{call: "POST /v2/models/M/infer", what: "refused: " + what, url: "/v2/models/line/infer", args: []string{"--data-binary", body}, status: 400, want: "error"})
+	}
+	for _, what := range slices.Sorted(maps.Keys(bodies)) {
+		list = append(list, curlCheck{call: "POST /v2/models/M/infer", what: "refused: " + what, url: "/v2/models/line/infer", args: []string{"--data-binary", bodies[what]}, status: 400, want: "error"})
 	}
 	list = append(list, curlCheck{call: "POST /v2/models/M/infer", what: "refused: bytes without their length", url: "/v2/models/FP32/infer", args: []string{"--data-binary", "@" + c.path("FP32")}, status: 400, want: "error"},
 		curlCheck{call: "POST /v2/models/M/infer", what: "refused: a length beyond the body", url: "/v2/models/FP32/infer",
@@ -447,7 +453,7 @@ func (c *curl) waits() {
 	c.run([]curlCheck{
 		{call: call, what: "the parameter timeout is over", url: "/v2/models/late/infer", args: []string{"-d", strings.Replace(row, `"inputs"`, `"parameters":{"timeout":100000},"inputs"`, 1)}, status: 504, want: "error"},
 		{call: call, what: "the queue's time is over", url: "/v2/models/expires/infer", args: []string{"-d", row}, status: 503, want: "error", has: `(?i)retry-after: \d+\r\n`},
-		{call: call, what: "the client leaves", url: "/v2/models/late/infer", args: []string{"-d", row, "--max-time", "0.3"}},
+		{call: call, what: "the client leaves", url: "/v2/models/late/infer", args: []string{"-d", row, "--max-time", "0.8"}},
 	})
 	c.add(call, "the server sees that the client has left", c.left())
 	unix := []string{"--unix-socket", strings.TrimPrefix(c.w.Unix.HTTP, "unix:")}

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os/exec"
 	"slices"
 	"strings"
@@ -80,7 +81,11 @@ func (g *grpcurl) call(x grpcurlCheck) (wrong string, err error) {
 	if method == "" {
 		method = inference + "/" + x.call
 	}
-	args = append(slices.Clone(args), "-format-error", "-emit-defaults", "-connect-timeout", "1", "-d", x.body, at, method)
+	wait := "10"
+	if x.code == 0 && x.want == "" {
+		wait = "1"
+	}
+	args = append(slices.Clone(args), "-format-error", "-emit-defaults", "-connect-timeout", wait, "-d", x.body, at, method)
 	out, log, exit, err := g.run(args...)
 	if err != nil {
 		return "", err
@@ -149,13 +154,13 @@ func (g *grpcurl) reflection() {
 		}
 	}
 	list("lists the methods", methods, "list", inference)
-	for name, lines := range messages {
+	for _, name := range slices.Sorted(maps.Keys(messages)) {
 		out, log, _, err := g.run("-plaintext", g.w.Open.GRPC, "describe", "inference."+name)
 		wrong := log
 		if err != nil {
 			wrong = err.Error()
 		}
-		for _, l := range lines {
+		for _, l := range messages[name] {
 			if !strings.Contains(out, " "+l+"\n") {
 				wrong += "no " + l + " "
 			}
@@ -194,6 +199,7 @@ func (g *grpcurl) descriptions() []grpcurlCheck {
 		{call: "ModelConfig", what: "an unknown model", body: `{"name":"none"}`, code: 5, text: "none"},
 		{call: "ModelStatistics", what: "of a version", body: `{"name":"two words","version":"1"}`,
 			want: `{"modelStats":[{"name":"two words","version":"1","inferenceStats":{` + zero("cacheHit") + "," + zero("cacheMiss") + `}}]}`},
+		{call: "ModelStatistics", what: "all models", want: `{"modelStats":[` + strings.Repeat("{},", 22) + `{"name":"two words"}]}`},
 		{call: "ModelStatistics", what: "an unknown model", body: `{"name":"none"}`, code: 5, text: "none"},
 		{call: "Health/Check", what: "of the server", method: health + "/Check", want: `{"status":"SERVING"}`},
 		{call: "Health/Check", what: "of the service", method: health + "/Check", body: `{"service":"inference.GRPCInferenceService"}`, want: `{"status":"SERVING"}`},
@@ -201,7 +207,7 @@ func (g *grpcurl) descriptions() []grpcurlCheck {
 		{call: "Health/Check", what: "a model that does not load", method: health + "/Check", body: `{"service":"bad"}`, want: `{"status":"NOT_SERVING"}`},
 		{call: "Health/Check", what: "an unknown model", method: health + "/Check", body: `{"service":"none"}`, code: 5, text: "none"},
 		{call: "Health/List", what: "each model", method: health + "/List", want: `{"statuses":{"":{"status":"SERVING"},"line":{"status":"SERVING"},"bad":{"status":"NOT_SERVING"}}}`},
-		{call: "Health/Watch", what: "what is, until the deadline", method: health + "/Watch", body: `{"service":"bad"}`, args: []string{"-plaintext", "-max-time", "0.5"}, want: `{"status":"NOT_SERVING"}`, code: 4},
+		{call: "Health/Watch", what: "what is, until the deadline", method: health + "/Watch", body: `{"service":"bad"}`, args: []string{"-plaintext", "-max-time", "1"}, want: `{"status":"NOT_SERVING"}`, code: 4},
 	}
 }
 
@@ -250,20 +256,21 @@ func (g *grpcurl) inference() (list []grpcurlCheck) {
 
 // errors are requests that are refused, with their codes.
 func (g *grpcurl) errors() (list []grpcurlCheck) {
-	for what, body := range map[string]string{
+	bodies := map[string]string{
 		"no inputs": `{"model_name":"line"}`, "an unknown input": strings.Replace(rowOf("line", ""), `"x"`, `"z"`, 1), "a wrong type": strings.Replace(rowOf("line", ""), "FP32", "FP64", 1),
 		"an unknown type": strings.Replace(rowOf("line", ""), "FP32", "FP31", 1), "a wrong shape": strings.Replace(rowOf("line", ""), "[1,3]", "[3,1]", 1),
 		"too few elements": strings.Replace(rowOf("line", ""), "[1,3]", "[2,3]", 1), "a shape of 2^62 elements": strings.Replace(rowOf("line", ""), "[1,3]", "[2147483648,2147483648]", 1),
 		"an unknown output": rowOf("line", `,"outputs":[{"name":"z"}]`), "both forms of contents": rowOf("line", `,"raw_input_contents":["AAAAAAAAAAAAAAAA"]`),
-	} {
-		list = append(list, grpcurlCheck{call: "ModelInfer", what: "refused: " + what, body: body, code: 3, text: `model "line"`})
+	}
+	for _, what := range slices.Sorted(maps.Keys(bodies)) {
+		list = append(list, grpcurlCheck{call: "ModelInfer", what: "refused: " + what, body: bodies[what], code: 3, text: `model "line"`})
 	}
 	return append(list,
 		grpcurlCheck{call: "ModelInfer", what: "an unknown model", body: rowOf("none", ""), code: 5, text: "none"},
 		grpcurlCheck{call: "ModelInfer", what: "a model that does not load", body: rowOf("bad", ""), code: 14, text: "bad"},
 		grpcurlCheck{call: "ModelInfer", what: "the parameter timeout is over", body: rowOf("late", `,"parameters":{"timeout":{"int64_param":100000}}`), code: 4, text: "late"},
 		grpcurlCheck{call: "ModelInfer", what: "the queue's time is over", body: rowOf("expires", ""), code: 14, text: "expires"},
-		grpcurlCheck{call: "ModelInfer", what: "the deadline is over", body: rowOf("late", ""), args: []string{"-plaintext", "-max-time", "0.3"}, code: 4})
+		grpcurlCheck{call: "ModelInfer", what: "the deadline is over", body: rowOf("late", ""), args: []string{"-plaintext", "-max-time", "1"}, code: 4})
 }
 
 // repository loads and unloads, by the names that Triton's and KServe's clients give a model.

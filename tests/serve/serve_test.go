@@ -18,6 +18,15 @@ func TestClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	tools := &Tools{Root: root, Grpcurl: filepath.Join(root, "out/serve/grpcurl"), Modules: filepath.Join(root, "out/serve"), Python: "/usr/bin/python3"}
+	scripts, err := filepath.Glob("clients/*")
+	if err != nil || len(scripts) < 6 {
+		t.Fatalf("%v, %v", scripts, err)
+	}
+	for _, s := range scripts { // so that tests run again when they change
+		if _, err := os.ReadFile(s); err != nil {
+			t.Fatal(err)
+		}
+	}
 	dir := t.TempDir()
 	build := sync.OnceValues(func() (string, error) {
 		path := filepath.Join(dir, "spc")
