@@ -68,11 +68,9 @@ function refused(e) {
   $("facts").replaceChildren();
   detail = null;
   say("");
-  if ($("ask").hidden) {
-    $("ask").hidden = false;
-    $("token").value = "";
-    $("token").focus();
-  }
+  $("ask").hidden = false;
+  $("token").value = "";
+  $("token").focus();
 }
 function admitted() {
   $("ask").hidden = true;
