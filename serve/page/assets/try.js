@@ -78,7 +78,8 @@ function imageForm(into, m, shape) {
   drop.addEventListener("drop", e => {
     e.preventDefault();
     drop.classList.remove("over");
-    take(e.dataTransfer.files[0]);
+    image.files = e.dataTransfer.files; // which tells no one that it has changed
+    take(image.files[0]);
   });
   names.addEventListener("change", async () => {
     labels = names.files[0] ? (await names.files[0].text()).split(/\r?\n/).map(l => l.trim()) : null;
@@ -93,7 +94,11 @@ function imageForm(into, m, shape) {
     how.append(...Object.keys(p).sort().map(name => option(name, name === usual)));
     form.button.disabled = false;
     if (file) run();
-  }, e => { form.said.className = "wrong"; form.said.textContent = e.message; });
+  }, e => {
+    if (e instanceof Refused) refused(e);
+    form.said.className = "wrong";
+    form.said.textContent = e.message;
+  });
 }
 
 async function numbers() {
@@ -134,7 +139,7 @@ const neat = text => text.replace(/,?\{"(name|model_name)":/g, s => "\n  " + s).
 
 function jsonForm(into, m, inputs) {
   const form = { button: el("button", { type: "submit", class: "primary" }, "Run"), said: el("p", { class: "note", role: "status" }), result: el("div", { class: "result" }) };
-  const text = el("textarea", { rows: 9, spellcheck: "false", autocomplete: "off", wrap: "soft", class: "request" }), again = el("button", { type: "button" }, "Random request");
+  const text = el("textarea", { rows: 9, spellcheck: "false", autocomplete: "off", wrap: "soft", class: "request" }), again = el("button", { type: "button" }, "Start over");
   let whole = null; // a request that is too long to be edited
   const fill = async () => {
     form.button.disabled = true;
