@@ -204,7 +204,7 @@ out/ort/node_modules:
 page-libs: ## the libraries of the page of spc inspect, of the versions that internal/page/libs.sh names (needs npm)
 	internal/page/libs.sh
 
-page-pictures: build ## the pictures of that page in docs/pictures (needs Chromium, and the models in $(SPC_SHARED))
+page-pictures: build ## the pictures of that page, and of that of spc serve, in docs/pictures (needs Chromium, and the models in $(SPC_SHARED))
 	$(GO) run ./tests/archs/gen -only resnet50,minilm -o out/page
 	bin/spc compile out/page/resnet50.onnx -o out/page/resnet50.spx --sparsity 0.8
 	bin/spc compile out/page/minilm.onnx -o out/page/minilm.spx --sparsity 0.8 --pattern uniform-block:4x1 --dim sequence=128

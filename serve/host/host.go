@@ -154,13 +154,8 @@ func (h *Model) made(n, first int) (map[string]*tensor.Tensor, error) {
 	in := map[string]*tensor.Tensor{}
 	for _, p := range h.inputs {
 		var parts []*tensor.Tensor
-		shape := []int{}
-		for _, d := range p.Dims {
-			shape = append(shape, d.AtEvery(openSize))
-		}
-		if h.symbol != "" {
-			shape[0] = 1
-		} else {
+		shape := h.row(p)
+		if h.symbol == "" {
 			n = 1
 		}
 		for i := range n {
@@ -179,8 +174,31 @@ func (h *Model) made(n, first int) (map[string]*tensor.Tensor, error) {
 	return in, nil
 }
 
-// Example makes up a request that the model takes, of one row, with random elements. Inputs that take states are left out.
+// row is the shape of an input that is made up, of one row where there are rows.
+func (h *Model) row(p spc.Port) []int {
+	shape := []int{}
+	for _, d := range p.Dims {
+		shape = append(shape, d.AtEvery(openSize))
+	}
+	if h.symbol != "" {
+		shape[0] = 1
+	}
+	return shape
+}
+
+// mostExample is how many elements an example has at most.
+const mostExample = 1 << 20
+
+// Example makes up a request that the model takes, of one row, with random elements. Inputs that take states are left out. That it would be too large is
+// an error that wraps spc.ErrUnsupported.
 func (h *Model) Example() (*Request, error) {
+	all := 0
+	for _, p := range h.inputs {
+		n, err := tensor.Elems(h.row(p))
+		if all += n; err != nil || all > mostExample {
+			return nil, fmt.Errorf("its inputs have more than %d elements: %w", mostExample, spc.ErrUnsupported)
+		}
+	}
 	in, err := h.made(1, 0)
 	if err != nil || h.seqs == nil {
 		return &Request{Inputs: in}, err

@@ -28,7 +28,7 @@ type Statistics struct {
 	Success, Fail        Duration
 	Queue                Duration
 	Input, Infer, Output Duration // to join inputs, to run, to split outputs
-	Latency              Latency // of requests that did not fail, as Success
+	Latency              Latency  // of requests that did not fail, as Success
 	Batches              map[int]*BatchStatistics
 }
 

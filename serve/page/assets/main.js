@@ -10,13 +10,13 @@ const keyOf = (name, version) => JSON.stringify([name, version]);
 
 // recent is what a model did in the last ten seconds, or has done at all where it did nothing.
 function recent(key, s, at) {
-  const list = past.get(key) || [];
+  let list = past.get(key) || [];
+  if (list.some(l => l.s.inference_stats.success.count > s.inference_stats.success.count)) list = []; // it counts from nothing again
   list.push({ at, s });
   while (list.length > 2 && at - list[1].at >= span) list.shift();
   past.set(key, list);
   const first = list[0], i = s.inference_stats, j = first.s.inference_stats;
   const ended = i.success.count + i.fail.count - j.success.count - j.fail.count, seconds = (at - first.at) / 1000;
-  if (ended < 0) past.delete(key); // it counts from nothing again
   const fresh = i.success.count > j.success.count;
   const mean = (...names) => {
     const n = i[names[0]].count - (fresh ? j[names[0]].count : 0);
@@ -68,11 +68,9 @@ function refused(e) {
   $("facts").replaceChildren();
   detail = null;
   say("");
-  if ($("ask").hidden) {
-    $("ask").hidden = false;
-    $("token").value = "";
-    $("token").focus();
-  }
+  $("ask").hidden = false;
+  $("token").value = "";
+  $("token").focus();
 }
 function admitted() {
   $("ask").hidden = true;
@@ -124,7 +122,7 @@ const columns = ["rate", "rows", "queue", "compute", "p50", "p99", "failed"];
 const hides = { rows: " wide", queue: " wide", compute: " wide", p50: " mid", failed: " mid" }; // where there is less room
 
 function rowOf(m) {
-  const name = el("button", { class: "name", click: () => choose(m.key) }, m.name, m.version ? el("span", { class: "kind" }, " " + m.version) : null);
+  const name = el("button", { class: "name" }, m.name, m.version ? el("span", { class: "kind" }, " " + m.version) : null);
   const cells = Object.fromEntries(columns.map(c => [c, el("td", { class: "r" + (hides[c] || "") })])), state = el("td", {});
   const why = el("td", { colspan: 2 + columns.length, class: "wrong" });
   const line = el("tr", { click: () => choose(m.key) }, el("th", { scope: "row" }, name), state, Object.values(cells));
@@ -167,7 +165,8 @@ function choose(key) {
 }
 function follow() {
   const at = new URLSearchParams(location.hash.slice(1)), name = at.get("model");
-  const named = models.find(m => m.name === name && (!at.has("version") || m.version === at.get("version")));
+  const all = models.filter(m => m.name === name && (!at.has("version") || m.version === at.get("version")));
+  const named = all.findLast(m => m.state === "READY") || all[0];
   const first = models.find(m => m.state === "READY") || models[0];
   if (named) selected = named.key;
   else if (!models.some(m => m.key === selected)) selected = first ? first.key : null;

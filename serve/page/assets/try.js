@@ -4,9 +4,10 @@
 const field = (label, input) => el("label", { class: "field" }, el("span", {}, label), input);
 const option = (name, chosen) => el("option", { value: name, selected: chosen }, name);
 
-// running shows that a run goes on, what is wrong with it, and how long what it calls by its argument takes.
+// running shows that a run goes on, what is wrong with it, and how long what it calls by its argument takes. What run returns makes the elements to show:
+// of several runs only the last does.
 async function running(form, run) {
-  const { button, said, result } = form;
+  const { button, said, result } = form, turn = form.turn = (form.turn || 0) + 1;
   button.disabled = true;
   said.className = "note";
   said.textContent = "running …";
@@ -17,10 +18,12 @@ async function running(form, run) {
       took = performance.now() - began;
       return answer;
     });
-    result.replaceChildren(...shown);
+    if (turn !== form.turn) return;
+    result.replaceChildren(...shown());
     said.textContent = `answered in ${time(1000 * took)}, as this browser sees it`;
   } catch (e) {
     if (e instanceof Refused) refused(e);
+    if (turn !== form.turn) return;
     result.replaceChildren();
     said.className = "wrong";
     said.textContent = e.message;
@@ -58,8 +61,11 @@ function imageForm(into, m, shape) {
     figure.hidden = false;
     figure.lastChild.textContent = `${picture.width} × ${picture.height}` + (w === picture.width && h === picture.height ? "" : `, resized to ${w} × ${h}`);
     const sent = elements(list, w * h, preprocessing[how.value][shape.channels], shape.datatype, shape.last);
-    outputs = await timed(() => infer(m, shape.name, shape.datatype, shape.last ? [1, h, w, shape.channels] : [1, shape.channels, h, w], sent));
-    return show();
+    const answer = await timed(() => infer(m, shape.name, shape.datatype, shape.last ? [1, h, w, shape.channels] : [1, shape.channels, h, w], sent));
+    return () => {
+      outputs = answer;
+      return show();
+    };
   });
   const take = f => {
     if (!f) return;
@@ -72,7 +78,8 @@ function imageForm(into, m, shape) {
   drop.addEventListener("drop", e => {
     e.preventDefault();
     drop.classList.remove("over");
-    take(e.dataTransfer.files[0]);
+    image.files = e.dataTransfer.files; // which tells no one that it has changed
+    take(image.files[0]);
   });
   names.addEventListener("change", async () => {
     labels = names.files[0] ? (await names.files[0].text()).split(/\r?\n/).map(l => l.trim()) : null;
@@ -87,7 +94,11 @@ function imageForm(into, m, shape) {
     how.append(...Object.keys(p).sort().map(name => option(name, name === usual)));
     form.button.disabled = false;
     if (file) run();
-  }, e => { form.said.className = "wrong"; form.said.textContent = e.message; });
+  }, e => {
+    if (e instanceof Refused) refused(e);
+    form.said.className = "wrong";
+    form.said.textContent = e.message;
+  });
 }
 
 async function numbers() {
@@ -128,7 +139,7 @@ const neat = text => text.replace(/,?\{"(name|model_name)":/g, s => "\n  " + s).
 
 function jsonForm(into, m, inputs) {
   const form = { button: el("button", { type: "submit", class: "primary" }, "Run"), said: el("p", { class: "note", role: "status" }), result: el("div", { class: "result" }) };
-  const text = el("textarea", { rows: 9, spellcheck: "false", autocomplete: "off", wrap: "soft", class: "request" }), again = el("button", { type: "button" }, "Random request");
+  const text = el("textarea", { rows: 9, spellcheck: "false", autocomplete: "off", wrap: "soft", class: "request" }), again = el("button", { type: "button" }, "Start over");
   let whole = null; // a request that is too long to be edited
   const fill = async () => {
     form.button.disabled = true;
@@ -153,7 +164,7 @@ function jsonForm(into, m, inputs) {
     running(form, async timed => {
       const body = text.value.trim() || whole || "";
       const answer = await timed(async () => (await call(ofModel(m, "/infer"), { method: "POST", headers: { "Content-Type": "application/json" }, body })).text());
-      return [el("pre", { class: "answer", tabindex: "0", "aria-label": "The answer" }, neat(answer.slice(0, 8000)) + (answer.length > 8000 ? ` … ${bytes(answer.length)} in all` : ""))];
+      return () => [el("pre", { class: "answer", tabindex: "0", "aria-label": "The answer" }, neat(answer.slice(0, 8000)) + (answer.length > 8000 ? ` … ${bytes(answer.length)} in all` : ""))];
     });
   });
   into.append(box);

@@ -1,4 +1,4 @@
-// Command cmd makes the pictures of the page of spc inspect that the documents show.
+// Command cmd makes the pictures of the pages of spc inspect and spc serve that the documents show.
 //
 //	go run ./tests/page/cmd -spc bin/spc -models out/page -o docs/pictures
 package main
@@ -68,14 +68,19 @@ func run(spc, models, out string) error {
 			return err
 		}
 		time.Sleep(500 * time.Millisecond) // the last frame
-		picture, err := chromedp.Run(tab.Context, chromedp.CaptureScreenshot())
-		if err != nil {
-			return err
-		}
-		if err := atomicfile.Write(filepath.Join(out, s.name+".png"), func(w io.Writer) error { _, err := w.Write(picture); return err }); err != nil {
+		if err := save(tab, filepath.Join(out, s.name+".png")); err != nil {
 			return err
 		}
 		fmt.Printf("%s: opened in %.0f ms\n", s.name, ms)
 	}
-	return nil
+	return served(tab, spc, models, filepath.Join(out, "page-serve.png"))
+}
+
+// save writes a picture of what a tab shows.
+func save(tab *page.Tab, path string) error {
+	picture, err := chromedp.Run(tab.Context, chromedp.CaptureScreenshot())
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(path, func(w io.Writer) error { _, err := w.Write(picture); return err })
 }
