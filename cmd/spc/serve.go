@@ -16,6 +16,7 @@ import (
 	"spc/serve"
 	"spc/serve/host"
 	"spc/serve/repo"
+	"spc/serve/trace"
 )
 
 // serveFlags are the flags of serve.
@@ -154,6 +155,10 @@ func (f *serveFlags) run(c *cobra.Command, args []string) error {
 		o.Log = slog.New(slog.NewJSONHandler(c.ErrOrStderr(), options))
 	} else {
 		o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), options))
+	}
+	var err error
+	if o.Trace, err = trace.FromEnv(o.Log, o.Name, spc.Version); err != nil {
+		return err
 	}
 	o.Load = f.load
 	o.Listening = func(http, grpc net.Addr) {

@@ -33,7 +33,7 @@ var layers = [][]string{
 	{"backend/gauge"},
 	{"internal/verify"},
 	{"."},
-	{"serve/queue"},
+	{"serve/queue", "serve/trace"},
 	{"serve/host"},
 	{"serve/repo"},
 	{"serve/metrics", "serve/service"},
