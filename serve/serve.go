@@ -36,6 +36,7 @@ import (
 	"spc/serve/rest"
 	"spc/serve/rpc"
 	"spc/serve/service"
+	"spc/serve/trace"
 )
 
 // Options say what is served, and how.
@@ -67,6 +68,8 @@ type Options struct {
 	Drain      time.Duration // that requests have at the end, 0 for DefaultDrain
 
 	Log *slog.Logger
+	// Trace, which Run closes, tells a collector of calls; nil for none.
+	Trace *trace.Tracer
 	// Listening, where it is set, is called with the addresses that are listened at.
 	Listening func(http, grpc net.Addr)
 }
@@ -88,6 +91,7 @@ const headerTime = 10 * time.Second
 func Run(ctx context.Context, o Options) error {
 	o.Name, o.Concurrent = cmp.Or(o.Name, "spc"), cmp.Or(o.Concurrent, DefaultConcurrent)
 	o.Idle, o.Drain, o.Body = cmp.Or(o.Idle, DefaultIdle), cmp.Or(o.Drain, DefaultDrain), cmp.Or(o.Body, rest.DefaultBody)
+	defer o.Trace.Close()
 	if o.HTTP == "" && o.GRPC == "" {
 		return errors.New("no address to listen at")
 	}
@@ -352,12 +356,12 @@ func (o *Options) handler(s *service.Service, auth *tokens) http.Handler {
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	return logged(o.Log, auth.admit(mux))
+	return o.Trace.HTTP(logged(o.Log, auth.admit(mux)))
 }
 
 // grpc are the options of the gRPC server.
 func (o *Options) grpc(auth *tokens, security *tls.Config) []grpc.ServerOption {
-	list := append(rpc.Transport(o.Body, min(headerTime, o.Idle), o.Idle),
+	list := append(append(o.Trace.GRPC(), rpc.Transport(o.Body, min(headerTime, o.Idle), o.Idle)...),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, q any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (out any, err error) {
 			defer func() { err = caught(o.Log, info.FullMethod, recover(), err) }()
 			if auth != nil && !slices.Contains(openCalls, info.FullMethod) {
@@ -415,6 +419,7 @@ func logged(log *slog.Logger, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, began := &answered{ResponseWriter: w, status: http.StatusOK}, time.Now()
 		h.ServeHTTP(a, r)
+		trace.Answered(r, a.status)
 		level := slog.LevelDebug
 		if a.status >= 500 && a.status != http.StatusServiceUnavailable {
 			level = slog.LevelWarn

@@ -17,6 +17,7 @@ import (
 	"spc/serve"
 	"spc/serve/host"
 	"spc/serve/repo"
+	"spc/serve/trace"
 )
 
 // serveFlags are the flags of serve.
@@ -158,6 +159,10 @@ func (f *serveFlags) run(c *cobra.Command, args []string) error {
 		o.Log = slog.New(slog.NewJSONHandler(c.ErrOrStderr(), options))
 	} else {
 		o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), options))
+	}
+	var err error
+	if o.Trace, err = trace.FromEnv(o.Log, o.Name, spc.Version); err != nil {
+		return err
 	}
 	o.Load = f.load
 	o.Device = func(cpu *spc.SharedCPU) (spc.Device, error) {

@@ -16,6 +16,15 @@ import (
 type Request struct {
 	Inputs   map[string]*tensor.Tensor
 	Sequence *Sequence // nil where it is of none; models without states take no notice of it
+
+	Times Times // set by Infer
+}
+
+// Times say when a request waited and ran. Where it did not run, all but Queued may be zero.
+type Times struct {
+	Queued, Began        time.Time     // when it came into the queue, and when the run began that it was part of
+	Input, Infer, Output time.Duration // of that run: to join inputs, to run, to split outputs
+	Rows, Batch          int           // of the request, and of the run
 }
 
 // task is a request on its way, with what becomes of it.
@@ -23,6 +32,7 @@ type task struct {
 	inputs  map[string]*tensor.Tensor
 	outputs map[string]*tensor.Tensor
 	times   times
+	queued  time.Time
 }
 
 // Infer runs a request, maybe together with others, and returns the outputs by name. What is wrong with the inputs is an error that wraps
@@ -31,7 +41,13 @@ func (h *Model) Infer(ctx context.Context, r *Request) (out map[string]*tensor.T
 	began := time.Now()
 	t := &task{inputs: r.Inputs}
 	rows := 1
-	defer func() { h.stats.add(t, rows, time.Since(began), err) }()
+	defer func() {
+		h.stats.add(t, rows, time.Since(began), err)
+		if r.Times.Queued = t.queued; err == nil { // else the run may still go on
+			w := &t.times
+			r.Times = Times{Queued: t.queued, Began: w.began, Input: w.input, Infer: w.infer, Output: w.output, Rows: rows, Batch: w.rows}
+		}
+	}()
 	if h.seqs != nil {
 		err = h.seqs.infer(ctx, h, t, r.Sequence)
 		return t.outputs, err
@@ -48,6 +64,7 @@ func (h *Model) ask(ctx context.Context, t *task) (rows int, err error) {
 	}
 	q := &queue.Request{Key: key, Rows: rows, Value: t}
 	err = h.queue.Do(ctx, q)
+	t.queued = q.Queued
 	if !q.Began.IsZero() && err == nil {
 		t.times.queue = q.Began.Sub(q.Queued)
 	}
@@ -114,7 +131,7 @@ func (h *Model) run(ctx context.Context, batch []*queue.Request) {
 		began := time.Now()
 		t.outputs, r.Err = h.spc.Run(ctx, t.inputs)
 		took := time.Since(began)
-		t.times.infer = took
+		t.times.began, t.times.rows, t.times.infer = began, r.Rows, took
 		if r.Err == nil {
 			h.stats.ran(r.Rows, 0, took, 0)
 		}
@@ -158,7 +175,7 @@ func (h *Model) together(ctx context.Context, batch []*queue.Request) error {
 	}
 	split := time.Since(done)
 	for _, r := range batch {
-		r.Value.(*task).times = times{input: ready.Sub(began), infer: done.Sub(ready), output: split}
+		r.Value.(*task).times = times{began: began, rows: rows, input: ready.Sub(began), infer: done.Sub(ready), output: split}
 	}
 	h.stats.ran(rows, ready.Sub(began), done.Sub(ready), split)
 	return nil

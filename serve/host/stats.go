@@ -7,7 +7,11 @@ import (
 )
 
 // times are those of a task, of what the run did that it was part of.
-type times struct{ queue, input, infer, output time.Duration }
+type times struct {
+	queue, input, infer, output time.Duration
+	began                       time.Time
+	rows                        int
+}
 
 // Duration is how often something happened, and how long it took in all.
 type Duration struct {

@@ -1,4 +1,4 @@
-// Package rpc is the Open Inference Protocol over gRPC. It imports serve/service, serve/oip and its messages.
+// Package rpc is the Open Inference Protocol over gRPC. It imports serve/service, serve/oip and its messages, and serve/trace.
 package rpc
 
 import (
@@ -18,6 +18,7 @@ import (
 	"spc/serve/oip"
 	"spc/serve/oip/oippb"
 	"spc/serve/service"
+	"spc/serve/trace"
 )
 
 // Register adds the calls of the protocol to a server, with reflection and the standard health service.
@@ -139,7 +140,9 @@ func (r *server) ModelStreamInfer(stream grpc.BidiStreamingServer[oippb.ModelInf
 		if err != nil {
 			return err
 		}
-		m, err := r.infer(stream.Context(), q)
+		ctx, end := trace.Part(stream.Context(), "infer")
+		m, err := r.infer(ctx, q)
+		end(err)
 		if ctx := stream.Context(); ctx.Err() != nil {
 			return Status(ctx.Err())
 		}

@@ -1,5 +1,5 @@
 // Package service answers the calls of the Open Inference Protocol, however they come: REST and gRPC are forms of it. It imports serve/oip and
-// its messages, serve/repo, serve/host and, for its errors, serve/queue.
+// its messages, serve/repo, serve/host, serve/trace and, for its errors, serve/queue.
 package service
 
 import (
@@ -16,6 +16,7 @@ import (
 	"spc/serve/oip/oippb"
 	"spc/serve/queue"
 	"spc/serve/repo"
+	"spc/serve/trace"
 )
 
 // Options of a service.
@@ -100,11 +101,13 @@ func (s *Service) Infer(ctx context.Context, r *oip.Request) (*oip.Response, err
 }
 
 func (s *Service) infer(ctx context.Context, r *oip.Request) (*oip.Response, error) {
+	trace.Asked(ctx, r.ModelName, r.ModelVersion)
 	m, version, done, err := s.Models.Get(r.ModelName, r.ModelVersion)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	trace.Asked(ctx, r.ModelName, version)
 	ctx, cancel, err := s.deadline(ctx, r)
 	if err != nil {
 		return nil, err
@@ -122,8 +125,13 @@ func (s *Service) infer(ctx context.Context, r *oip.Request) (*oip.Response, err
 	}
 	values, err := m.Infer(ctx, in)
 	if err != nil {
+		if errors.Is(err, queue.ErrExpired) || errors.Is(err, queue.ErrClosed) {
+			trace.Waited(ctx, in.Times.Queued, err)
+		}
 		return nil, err
 	}
+	w := &in.Times
+	trace.Ran(ctx, &trace.Run{Queued: w.Queued, Began: w.Began, Input: w.Input, Compute: w.Infer, Output: w.Output, Rows: w.Rows, Batch: w.Batch})
 	out := &oip.Response{ModelName: r.ModelName, ModelVersion: version, ID: r.ID}
 	if len(r.Outputs) == 0 {
 		for _, p := range m.Outputs() {

@@ -441,3 +441,38 @@ func serves(t *testing.T, server *container, batch int, seventh bool) {
 	}
 	same("REST", answer.Outputs[0].Data)
 }
+
+// What the document says of one machine works there.
+func TestTheDocumentsCommands(t *testing.T) {
+	if os.Getenv("SPC_CONTAINER") == "" {
+		t.Skip("SPC_CONTAINER is not set: make deploy-check sets it")
+	}
+	b, err := os.ReadFile(filepath.Join(root, "docs/deploy.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, script, _ := strings.Cut(string(b), "<!-- local -->\n")
+	script, _, ok := strings.Cut(script, "<!-- /local -->")
+	if !ok {
+		t.Fatal("docs/deploy.md has no commands")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0") // for its number
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	at := l.Addr().String()
+	script = strings.NewReplacer("localhost:8080", at, "spc serve", "spc serve --http "+at+" --grpc none --threads 1").Replace(script)
+	dir := t.TempDir()
+	put(t, filepath.Join(root, "demo/model.onnx"), filepath.Join(dir, "model.onnx"))
+	put(t, filepath.Join(root, dockerfile(t).copies[0][0]), filepath.Join(dir, "bin/spc"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c := exec.CommandContext(ctx, "bash", "-emc", "trap 'kill %1' EXIT\n"+script+"\nwait\ntrap - EXIT")
+	c.WaitDelay = time.Second
+	c.Dir, c.Env = dir, append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
+	out, err := c.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), `"name":"logits","shape":[1,36]`) {
+		t.Errorf("%v: %s", err, out)
+	}
+}

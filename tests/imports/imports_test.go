@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"internal/verify"},
 	{"."},
 	{"internal/page"},
-	{"serve/queue"},
+	{"serve/queue", "serve/trace"},
 	{"serve/host"},
 	{"serve/repo"},
 	{"serve/metrics", "serve/service"},
