@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package deploy tests what is in the folder deploy: that the files which the Dockerfile puts into a container serve models as its manifests say. No
 // container is made for it: the files are copied as the Dockerfile has it, and run in a chroot, as its user.
 package deploy
