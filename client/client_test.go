@@ -63,6 +63,9 @@ func sums(b *archs.Builder) {
 	b.Output("after", sum, archs.Float32, 1, 2)
 }
 
+// threads is how many a run has, with a server and without: sums of floats depend on it.
+const threads = 2
+
 // write writes a file, and its folders.
 func write(t *testing.T, path string, b []byte) {
 	t.Helper()
@@ -96,7 +99,7 @@ func start(t *testing.T, change func(o *serve.Options)) *served {
 	write(t, filepath.Join(s.dir, "sums/config.yaml"), []byte("states: {after: before}\n"))
 	write(t, filepath.Join(s.dir, "bad.onnx"), []byte("nonsense"))
 	o := serve.Options{
-		Dir: s.dir, HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Threads: 2, Drain: 10 * time.Second, Admin: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Dir: s.dir, HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Threads: threads, Drain: 10 * time.Second, Admin: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Load: func(ctx context.Context, path string, c host.Config, d spc.Device) (*spc.Model, error) {
 			return spc.Compile(ctx, spc.CompileOptions{Model: path, Run: spc.RunOptions{Device: d, Specialised: c.Sizes()}})
 		},
@@ -147,7 +150,7 @@ func connect(t *testing.T, server string, o client.Options) *client.Client {
 // inputs are random inputs of a model in a folder, and what a run without a server makes of them.
 func inputs(t *testing.T, path string, seed uint64, shapes map[string][]int) (in, want map[string]*tensor.Tensor) {
 	t.Helper()
-	m, err := spc.Compile(t.Context(), spc.CompileOptions{Model: path})
+	m, err := spc.Compile(t.Context(), spc.CompileOptions{Model: path, Run: spc.RunOptions{Threads: threads}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -649,10 +652,16 @@ func TestAddresses(t *testing.T) {
 func TestLongMessages(t *testing.T) {
 	var long bytes.Buffer
 	for i := range 10000 {
-		fmt.Fprint(&long, i, " ")
+		fmt.Fprintln(&long, i)
 	}
-	c := fake(t, map[string]reply{"/v2": {status: 500, body: long.String()}})
-	if _, err := c.ServerMetadata(t.Context()); !errors.Is(err, client.ErrInternal) || len(err.Error()) > 3000 {
-		t.Errorf("%v", err)
+	text, err := json.Marshal(long.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range []string{long.String(), `{"error":` + string(text) + `}`} {
+		_, err := fake(t, map[string]reply{"/v2": {status: 500, body: body}}).ServerMetadata(t.Context())
+		if !errors.Is(err, client.ErrInternal) || len(err.Error()) > 3000 || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "0 1 2 3") {
+			t.Errorf("%v", err)
+		}
 	}
 }

@@ -21,7 +21,7 @@ var (
 	ErrUnauthenticated = errors.New("unauthenticated") // no token that is valid, or one that allows this
 	ErrNotFound        = errors.New("not found")       // no such model, version or call
 	ErrTooLarge        = errors.New("too large")       // more was sent than the server takes, or answered than the client does
-	ErrBusy            = errors.New("busy")            // too many requests wait
+	ErrBusy            = errors.New("busy")            // too many requests wait; over gRPC it is ErrUnavailable
 	ErrUnsupported     = errors.New("unsupported")     // the server lacks the call, or a part of it
 	ErrUnavailable     = errors.New("unavailable")     // the model, or the server, is not ready, or has no room
 	ErrTimeout         = errors.New("timeout")         // the deadline of the server, the client or the context passed
@@ -145,6 +145,9 @@ func (c *Client) failure(ctx context.Context, model string, err error) error {
 		e = &Error{Message: err.Error(), kind: ErrInternal, cause: err}
 	}
 	e.Server, e.Model, e.Message = c.server, model, short.Text(strings.TrimSpace(e.Message), longest)
+	if strings.ContainsAny(e.Message, "\r\n") {
+		e.Message = strings.Join(strings.Fields(e.Message), " ")
+	}
 	deadline, has := ctx.Deadline()
 	switch late := has && !time.Now().Before(deadline); {
 	case e.Status != 0 || e.Code != codes.OK && e.Code != codes.Canceled && e.Code != codes.DeadlineExceeded:

@@ -149,7 +149,10 @@ func (r *remote) others(ctx context.Context, err error) error {
 	var have []string
 	for _, m := range index {
 		if m.Name == r.model && (r.version == "" || m.Version == r.version) && m.State != "READY" && m.Reason != "" {
-			return fmt.Errorf("%w: %s, for %s", err, m.State, m.Reason)
+			if strings.Contains(err.Error(), m.Reason) {
+				return err
+			}
+			return fmt.Errorf("%w; it is %s: %s", err, m.State, m.Reason)
 		}
 		name := m.Name
 		if m.Name == r.model { // another version
