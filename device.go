@@ -66,7 +66,7 @@ func NewSharedCPU(threads int) (*SharedCPU, error) {
 	if err := checkThreads(option.Threads, threads); err != nil {
 		return nil, err
 	}
-	return &SharedCPU{cpu.Device{Pool: cpu.NewPool(cmp.Or(threads, cpu.Cores()))}}, nil
+	return &SharedCPU{cpu.Device{Pool: cpu.NewSharedPool(cmp.Or(threads, cpu.Cores()))}}, nil
 }
 
 // Threads is how many there are.

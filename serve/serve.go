@@ -361,7 +361,7 @@ func (o *Options) handler(s *service.Service, auth *tokens) http.Handler {
 
 // grpc are the options of the gRPC server.
 func (o *Options) grpc(auth *tokens, security *tls.Config) []grpc.ServerOption {
-	list := append(append(o.Trace.GRPC(), rpc.Transport(o.Body, min(headerTime, o.Idle), o.Idle)...),
+	list := append(append(o.Trace.GRPC(), rpc.Transport(o.Body, min(headerTime, o.Idle), o.Idle)...), rpc.Codec(),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, q any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (out any, err error) {
 			defer func() { err = caught(o.Log, info.FullMethod, recover(), err) }()
 			if auth != nil && !slices.Contains(openCalls, info.FullMethod) {

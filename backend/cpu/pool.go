@@ -15,7 +15,8 @@ import (
 // loop runs on the goroutine that starts it and on whichever workers are idle
 // then or become so; a worker that is done with one loop takes the next open one
 // in turn, so that no run keeps the workers for itself. Idle workers watch for
-// loops for spinTime, then park.
+// loops for spinTime, then park; those of a shared pool at once, unless a run goes on that
+// they could help.
 type Pool struct {
 	threads int
 	part    bool // of another's workers
@@ -27,6 +28,9 @@ type crew struct {
 	_      [64]byte
 	posts  atomic.Uint32 // changes with each loop that opens
 	closed atomic.Bool
+	shared bool
+	most   int // goroutines that compute in a shared pool, for which there are processors
+	runs   atomic.Int32
 	_      [64]byte
 	open   [openLoops]atomic.Pointer[job]
 	_      [64]byte
@@ -60,9 +64,21 @@ type worker struct {
 // NewPool starts a pool on which a loop runs on up to threads goroutines.
 func NewPool(threads int) *Pool {
 	p := &Pool{threads: threads, crew: &crew{asleep: make([]*worker, 0, threads)}}
-	for i := 1; i < threads; i++ {
+	p.start()
+	return p
+}
+
+func (p *Pool) start() {
+	for i := 1; i < p.threads; i++ {
 		go p.work(&worker{index: i, turn: i, wake: make(chan struct{}, 1)})
 	}
+}
+
+// NewSharedPool starts a pool for many runs at the same time, between which its workers leave
+// the processors to others. Workers help only as far as runs leave threads.
+func NewSharedPool(threads int) *Pool {
+	p := &Pool{threads: threads, crew: &crew{asleep: make([]*worker, 0, threads), shared: true, most: threads}}
+	p.start()
 	return p
 }
 
@@ -90,7 +106,7 @@ func (p *Pool) Close() {
 
 // wake unparks up to n workers whose index is below a number.
 func (p *crew) wake(n, below int) {
-	if p.parked.Load() == 0 {
+	if p.parked.Load() == 0 || !p.useful() && !p.closed.Load() {
 		return
 	}
 	p.mu.Lock()
@@ -115,10 +131,23 @@ func (p *crew) work(w *worker) {
 		if p.closed.Load() {
 			return
 		}
-		if !spin(func() bool { return p.posts.Load() != seen }) {
+		if !spin(func() bool { return p.posts.Load() != seen || !p.useful() }) || p.posts.Load() == seen {
 			p.park(w, seen)
 		}
 	}
+}
+
+// begin and end are called around a run.
+func (p *crew) begin() { p.runs.Add(1) }
+func (p *crew) end()   { p.runs.Add(-1) }
+
+// useful reports whether a worker may have to do: in a shared pool where a run goes on, and leaves a thread.
+func (p *crew) useful() bool {
+	if !p.shared {
+		return true
+	}
+	n := int(p.runs.Load())
+	return n > 0 && n < p.most
 }
 
 // help joins one open loop that has work left.

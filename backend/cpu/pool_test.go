@@ -251,3 +251,73 @@ func TestPartsOfAPool(t *testing.T) {
 		t.Error("a part has closed the pool")
 	}
 }
+
+// Workers of a shared pool sleep unless a run goes on that leaves a thread; all loops end.
+func TestSharedPoolsLeaveProcessors(t *testing.T) {
+	p := NewSharedPool(3)
+	defer p.Close()
+	asleep := func(n int32) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); p.parked.Load() != n; time.Sleep(100 * time.Microsecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d workers sleep, want %d", p.parked.Load(), n)
+			}
+		}
+	}
+	// helped reports whether two calls of one loop meet.
+	helped := func(wait time.Duration) bool {
+		both := make(chan struct{})
+		var first atomic.Bool
+		met := true
+		p.NewTeam().For(2, func(_, i int) {
+			if !first.CompareAndSwap(false, true) {
+				close(both)
+				return
+			}
+			select {
+			case <-both:
+			case <-time.After(wait):
+				met = false
+			}
+		})
+		return met
+	}
+	asleep(2)
+	if helped(20 * time.Millisecond) {
+		t.Error("a worker helps where no run goes on")
+	}
+	p.begin()
+	if !helped(10 * time.Second) {
+		t.Error("no worker helps the only run")
+	}
+	p.begin()
+	p.begin()
+	asleep(2)
+	if helped(20 * time.Millisecond) {
+		t.Error("a worker helps where runs have all threads")
+	}
+	p.end()
+	if !helped(10 * time.Second) {
+		t.Error("no worker helps where a run has ended")
+	}
+	p.end()
+	p.end()
+	asleep(2)
+
+	var wg sync.WaitGroup
+	var total atomic.Int64
+	for range 10 {
+		wg.Go(func() {
+			team := p.NewTeam()
+			for range 50 {
+				p.begin()
+				team.For(20, func(_, i int) { total.Add(int64(i)) })
+				p.end()
+			}
+		})
+	}
+	wg.Wait()
+	if want := int64(10 * 50 * 190); total.Load() != want {
+		t.Errorf("sum %d, want %d", total.Load(), want)
+	}
+}

@@ -282,6 +282,8 @@ func (s *spec) run(ctx context.Context, in, out []*tensor.Tensor, trace func(*ir
 		return err
 	}
 	defer s.release(x)
+	s.prog.pool.begin()
+	defer s.prog.pool.end()
 	x.pool.Cancel(ctx.Done())
 	for i, v := range s.plan.Graph.Inputs {
 		x.slots[s.plan.Number[v]] = in[i]

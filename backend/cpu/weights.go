@@ -145,6 +145,8 @@ func (p *program) prepare(g *ir.Graph) {
 		}
 	}
 	// An error comes again, with the node's name, when the node is bound.
+	p.pool.begin() // others help
+	defer p.pool.end()
 	p.pool.NewTeam().For(len(uses), func(_, i int) { p.weight(uses[i].v, uses[i].ref) })
 }
 

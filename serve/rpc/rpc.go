@@ -28,6 +28,9 @@ func Register(g *grpc.Server, s *service.Service) {
 	reflection.Register(g)
 }
 
+// Codec is the option of a server that takes and gives the bytes of tensors as they are.
+func Codec() grpc.ServerOption { return grpc.ForceServerCodecV2(newCodec()) }
+
 // Transport are the options of a server for messages of a body's most bytes, with times for a connection to begin, and that it may be idle.
 func Transport(body int64, begin, idle time.Duration) []grpc.ServerOption {
 	return []grpc.ServerOption{
