@@ -16,7 +16,7 @@ WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 .PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross
 .PHONY: conformance e2e accuracy accuracy-quick budgets models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort
 .PHONY: bench-sparse bench-commits regret predict fit zoo zoo-avx2 zoo-graphs zoo-python page-libs page-pictures serve-clients serve-tools
-.PHONY: serve-python serve-load image-root deploy-check clean
+.PHONY: serve-python serve-load serve-chaos image-root deploy-check clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -98,10 +98,16 @@ accuracy-quick: build ## the dense models, and a few prunings of the smallest
 	$(GO) run ./tests/e2e/accuracy -spc bin/spc -pruned -run stories -cells 50,2:4 -reconstruct no -strict
 	$(GO) run ./tests/e2e/accuracy -spc bin/spc -pruned -run resnet20 -cells 2:4 -reconstruct no -strict
 
+REQUESTS ?= 1000000
+
 serve-load: build ## what spc serve adds to a bare echo, and what running requests of many clients together gains, into tests/serve/load/results and docs/results/serving.md (ten minutes; ARGS='-sittings 5 -only minilm')
 	@mkdir -p tests/serve/load/results
 	$(GO) build -o out/serve-load ./tests/serve/load/cmd
 	out/serve-load -spc bin/spc -save tests/serve/load/results/load.json -table docs/results/serving.md $(ARGS)
+
+serve-chaos: build ## spc serve among clients that disconnect, send garbage and stall, while models are replaced and it is killed (REQUESTS=1000000, SEED=1 for the same again, RACE=1 under the race detector)
+	$(if $(RACE),CGO_ENABLED=1 $(GO) build -race -o out/spc-race ./cmd/spc)
+	$(GO) run ./tests/serve/chaos/cmd -spc $(if $(RACE),out/spc-race,bin/spc) -requests $(REQUESTS) $(if $(filter command line,$(origin SEED)),-seed $(SEED)) $(ARGS)
 
 models: ## well-known architectures with random weights, into models/
 	$(GO) run ./tests/archs/gen -o models

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -12,20 +13,29 @@ import (
 	"spc/tests/serve/process"
 )
 
-// build builds spc.
-func build(t *testing.T) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "spc")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "spc/cmd/spc").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+var program string // spc, built
+
+func TestMain(m *testing.M) { os.Exit(tests(m)) }
+
+func tests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "spc-chaos-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	return program
+	defer os.RemoveAll(dir)
+	program = filepath.Join(dir, "spc")
+	if out, err := exec.Command("go", "build", "-o", program, "spc/cmd/spc").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%v: %s", err, out)
+		return 1
+	}
+	return m.Run()
 }
 
 // No request of a good client is answered wrongly or lost, whatever others do, and nothing is left of them.
 func TestChaos(t *testing.T) {
 	o := Options{
-		Program: build(t), Dir: t.TempDir(), Shared: os.Getenv("SPC_SHARED"), Requests: 30000, Good: 8, Bad: 8, Kills: 3, Seed: rand.Uint64(), Stall: time.Second, Log: t.Output(),
+		Program: program, Dir: t.TempDir(), Shared: os.Getenv("SPC_SHARED"), Requests: 30000, Good: 8, Bad: 8, Kills: 3, Seed: rand.Uint64(), Stall: time.Second, Log: t.Output(),
 	}
 	if testing.Short() {
 		o.Requests = 3000
@@ -79,7 +89,6 @@ func TestWrongAnswersAreTold(t *testing.T) {
 
 // A server that does not start, or ends, is told with what it wrote.
 func TestServersThatFailAreTold(t *testing.T) {
-	program := build(t)
 	if _, err := process.Start(t.Context(), program, "127.0.0.1:0", "127.0.0.1:0"); err == nil || !strings.Contains(err.Error(), "no models") {
 		t.Errorf("without models: %v", err)
 	}
