@@ -105,6 +105,17 @@ func (t *tokens) admit(h http.Handler) http.Handler {
 	})
 }
 
+// sameOrigin refuses what the page of another site has a browser send, such as a request to unload a model. Clients that are no browsers name no origin.
+func sameOrigin(h http.Handler) http.Handler {
+	p := http.NewCrossOriginProtection()
+	p.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		w.Write(oip.ErrorBody(fmt.Errorf("%s %s: from a page of another origin, %q", r.Method, r.URL.Path, r.Header.Get("Origin")))) // the client is gone where it fails
+	}))
+	return p.Handler(h)
+}
+
 // openCalls are those of gRPC that need no token.
 var openCalls = []string{"/grpc.health.v1.Health/Check", "/inference.GRPCInferenceService/ServerLive", "/inference.GRPCInferenceService/ServerReady"}
 

@@ -95,6 +95,23 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// A page of another site cannot have a browser change or run anything; clients that are no browsers, and the server's own page, can.
+func TestPagesOfOtherSites(t *testing.T) {
+	s := start(t, nil).ready(t)
+	for _, c := range []struct {
+		method, path, header, value string
+		status                      int
+	}{
+		{"POST", "/v2/repository/index", "Origin", "http://example.com", 403}, {"POST", "/v2/repository/index", "Sec-Fetch-Site", "cross-site", 403},
+		{"POST", "/v2/repository/index", "Origin", "http://" + s.http, 200}, {"POST", "/v2/repository/index", "Sec-Fetch-Site", "same-origin", 200},
+		{"POST", "/v2/repository/index", "Accept", "*/*", 200}, {"GET", "/v2", "Origin", "http://example.com", 200},
+	} {
+		if status, answer, _ := s.ask(t, c.method, c.path, "{}", c.header, c.value); status != c.status || status == 403 && !strings.Contains(answer, `{"error":"`) {
+			t.Errorf("%s %s with %s %s: %d %s, want %d", c.method, c.path, c.header, c.value, status, answer, c.status)
+		}
+	}
+}
+
 // pair writes a certificate and its key, which another signs, or itself.
 func pair(t *testing.T, dir, name string, by *tls.Certificate) (cert tls.Certificate, certFile, keyFile string) {
 	t.Helper()

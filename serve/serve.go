@@ -356,7 +356,7 @@ func (o *Options) handler(s *service.Service, auth *tokens) http.Handler {
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	return o.Trace.HTTP(logged(o.Log, auth.admit(mux)))
+	return o.Trace.HTTP(logged(o.Log, sameOrigin(auth.admit(mux))))
 }
 
 // grpc are the options of the gRPC server.

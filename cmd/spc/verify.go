@@ -101,12 +101,9 @@ type verifier struct {
 	bad   map[string]*tensor.Tensor // the first inputs on which the outputs differ
 }
 
-func verifyCommand() *cobra.Command {
-	v := &verifier{}
-	c := &cobra.Command{
-		Use:   "verify {A.{spx,onnx} | URL} [B.{spx,onnx}]",
-		Short: "Check what a model computes against its ONNX model, another, or stored outputs",
-		Long: `Run two models on the same inputs, given or random, and show how far the outputs of
+// verifyHelp says what the command does.
+func verifyHelp() string {
+	return `Run two models on the same inputs, given or random, and show how far the outputs of
 the one lie from those of the other. Inputs not given are made up from the seeds 1 to
 --seeds; of several runs, the worst counts.
 
@@ -132,7 +129,15 @@ that of the least exact type that values have: ` + defaults() + `.
 
 ` + urlHelp + ` What the server answers is judged
 by the file beside it, in any order, or by --expect. What weights and types the server's
-model has is not known: where it was pruned or quantised, compare it with its .spx.`,
+model has is not known: where it was pruned or quantised, compare it with its .spx.`
+}
+
+func verifyCommand() *cobra.Command {
+	v := &verifier{}
+	c := &cobra.Command{
+		Use:   "verify {A.{spx,onnx} | URL} [B.{spx,onnx}]",
+		Short: "Check what a model computes against its ONNX model, another, or stored outputs",
+		Long:  verifyHelp(),
 		Example: `  spc verify model.spx model.onnx
   spc verify model.onnx
   spc verify model.onnx model.spx -i input=cat.npy --json
