@@ -333,3 +333,26 @@ func TestConfigs(t *testing.T) {
 		}
 	}
 }
+
+// A request that nobody waits for any more may go on to run, and shares nothing then with who has left.
+func TestRequestsThatAreLeft(t *testing.T) {
+	h := hosted(t, host.Config{}, images)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		x := random(t, i, tensor.F32, 0, 1, 3, 8, 8)
+		wg.Go(func() {
+			for n := range 200 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(n%50)*2*time.Microsecond)
+				out, err := h.Infer(ctx, &host.Request{Inputs: map[string]*tensor.Tensor{"x": x}})
+				cancel()
+				if err == nil && out["y"] == nil || err != nil && (out != nil || !errors.Is(err, context.DeadlineExceeded)) {
+					t.Errorf("%v, %v", out, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if s := h.Statistics(); s.Requests+s.Fail.Count != 8*200 {
+		t.Errorf("%d requests and %d failures are counted, want %d", s.Requests, s.Fail.Count, 8*200)
+	}
+}

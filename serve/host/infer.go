@@ -62,13 +62,15 @@ func (h *Model) ask(ctx context.Context, t *task) (rows int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	q := &queue.Request{Key: key, Rows: rows, Value: t}
+	running := &task{inputs: t.inputs} // which may go on when nobody waits for it any more
+	q := &queue.Request{Key: key, Rows: rows, Value: running}
 	err = h.queue.Do(ctx, q)
-	t.queued = q.Queued
-	if !q.Began.IsZero() && err == nil {
-		t.times.queue = q.Began.Sub(q.Queued)
+	if t.queued = q.Queued; err != nil {
+		return rows, err
 	}
-	return rows, err
+	t.outputs, t.times = running.outputs, running.times
+	t.times.queue = q.Began.Sub(q.Queued)
+	return rows, nil
 }
 
 // check says what is wrong with inputs, how many rows they have, and which others they may run with.

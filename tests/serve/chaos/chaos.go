@@ -107,8 +107,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if len(r.errs) == 0 && ctx.Err() == nil {
 		r.settle(ctx)
 	}
-	if crashes := r.server.Crashes(); len(crashes) > 0 {
-		r.errs = append(r.errs, fmt.Errorf("the server says %q", crashes))
+	if crash := r.server.Crashes(); crash != "" {
+		r.errs = append(r.errs, fmt.Errorf("the server says\n%s", crash))
 	}
 	if len(r.errs) == 0 && ctx.Err() == nil {
 		if err := r.server.Stop(time.Minute); err != nil {
@@ -336,8 +336,8 @@ func (r *run) kills(ctx, root context.Context, clients []*client) {
 		old := r.server
 		r.mu.Unlock()
 		old.Kill()
-		if crashes := old.Crashes(); len(crashes) > 0 {
-			r.wrong(fmt.Errorf("before it was killed the server says %q", crashes))
+		if crash := old.Crashes(); crash != "" {
+			r.wrong(fmt.Errorf("before it was killed the server says\n%s", crash))
 			return
 		}
 		r.files.Lock() // a server that starts must find whole files

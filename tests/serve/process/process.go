@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,7 +27,7 @@ type Server struct {
 
 	mu    sync.Mutex
 	lines []string // that it wrote last
-	crash []string // those that tell of a crash or a data race
+	crash []string // those that tell of a crash or a data race, and what follows
 }
 
 // kept is how many lines of a server's log are kept.
@@ -74,11 +75,9 @@ func (s *Server) read(log io.Reader, listening chan struct{}) {
 		if s.lines = append(s.lines, line); len(s.lines) > kept {
 			s.lines = s.lines[1:]
 		}
-		for _, sign := range signs {
-			if strings.Contains(line, sign) && len(s.crash) < kept {
-				s.crash = append(s.crash, line)
-				break
-			}
+		bad := slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(line, sign) })
+		if (bad || len(s.crash) > 0) && len(s.crash) < kept {
+			s.crash = append(s.crash, line)
 		}
 		s.mu.Unlock()
 		var entry struct{ Msg, HTTP, GRPC string }
@@ -98,11 +97,11 @@ func (s *Server) Log() string {
 	return strings.Join(s.lines, "\n")
 }
 
-// Crashes are lines of its log that tell of a panic or a data race.
-func (s *Server) Crashes() []string {
+// Crashes are what its log tells of a panic or a data race, empty where there is none.
+func (s *Server) Crashes() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]string(nil), s.crash...)
+	return strings.Join(s.crash, "\n")
 }
 
 // Kill kills the server, and returns once it is gone.
