@@ -60,6 +60,7 @@ type Options struct {
 
 	Admin      bool          // clients may load and unload models, and profile the server
 	Body       int64         // the most bytes of a request, 0 for rest.DefaultBody
+	Tensors    int           // the most inputs, outputs and parameters of a request, each, 0 for oip.DefaultTensors
 	Concurrent int           // the most requests at a time, 0 for DefaultConcurrent
 	Timeout    time.Duration // of a request, 0 for none
 	Idle       time.Duration // of a connection, and for its headers, 0 for DefaultIdle
@@ -141,7 +142,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer models.Close()
 	s := service.New(service.Options{
-		Models: models, Name: o.Name, Admin: o.Admin, Concurrent: o.Concurrent, Timeout: o.Timeout, Limits: oip.Limits{Bytes: o.Body},
+		Models: models, Name: o.Name, Admin: o.Admin, Concurrent: o.Concurrent, Timeout: o.Timeout, Limits: oip.Limits{Bytes: o.Body, Tensors: o.Tensors},
 	})
 	return o.serve(ctx, s, listeners, security, auth)
 }

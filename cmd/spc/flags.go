@@ -31,6 +31,7 @@ var bounds = map[string]bound{
 	"max-runs":       {0, 1 << 12, ""},
 	"max-drop":       {0, 1e6, ""},
 	"max-queue-size": {0, 1 << 20, ""},
+	"max-tensors":    {1, 1 << 20, ""},
 	"max-requests":   {1, 1 << 24, ""},
 	"mean":           {-data.MaxNorm, data.MaxNorm, ""},
 	"points":         {2, 100, ""},

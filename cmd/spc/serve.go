@@ -16,6 +16,7 @@ import (
 	"spc/backend/cuda"
 	"spc/serve"
 	"spc/serve/host"
+	"spc/serve/oip"
 	"spc/serve/repo"
 	"spc/serve/trace"
 )
@@ -78,6 +79,7 @@ func (f *serveFlags) add(c *cobra.Command) {
 	fs.StringVar(&o.Tokens, "tokens", "", "a `FILE` with a token in each line; calls but those of probes need one, as Authorization: Bearer TOKEN")
 	fs.BoolVar(&o.Admin, "admin", false, "let clients load and unload models, and profile the server at /debug/pprof/")
 	choiceVar(fs, &o.Body, "max-body", "256MB", parseSize, "the most bytes of a request")
+	fs.IntVar(&o.Tensors, "max-tensors", oip.DefaultTensors, "the most inputs, outputs and parameters that a request may have, each")
 	fs.IntVar(&o.Concurrent, "max-requests", serve.DefaultConcurrent, "the most requests that run or wait, of all models; more are refused")
 	choiceVar(fs, &o.Timeout, "timeout", "", parseTime, "how long a request takes at most, such as 5s; by default any time")
 	choiceVar(fs, &o.Idle, "idle", "2m", parseTime, "how long a connection may be idle, or a request may take to arrive")
@@ -102,7 +104,7 @@ func (f *serveFlags) add(c *cobra.Command) {
 	for _, name := range []string{"tls-cert", "tls-key", "tls-client-ca"} {
 		complete(c, name, files(0, "pem", "crt", "key"))
 	}
-	for _, name := range []string{"name", "http", "grpc", "max-body", "max-requests", "timeout", "idle", "drain", "poll", "threads", "max-runs", "max-batch-size", "max-queue-delay", "max-queue-size"} {
+	for _, name := range []string{"name", "http", "grpc", "max-body", "max-tensors", "max-requests", "timeout", "idle", "drain", "poll", "threads", "max-runs", "max-batch-size", "max-queue-delay", "max-queue-size"} {
 		complete(c, name, cobra.NoFileCompletions)
 	}
 }

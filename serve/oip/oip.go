@@ -69,9 +69,12 @@ type RequestedOutput struct {
 	Classes    int        // wanted in place of the output: as many of its largest values, see Classify
 }
 
+// DefaultTensors is Limits.Tensors where that is 0.
+const DefaultTensors = 1024
+
 // Limits bound what is read. A field of 0 stands for its default.
 type Limits struct {
-	Tensors int   // inputs or outputs of a message, requested outputs and parameters; 1024
+	Tensors int   // inputs or outputs of a message, requested outputs and parameters; DefaultTensors
 	Bytes   int64 // of all elements in memory, where each string counts 16 beside its own bytes; 1 GiB
 	Depth   int   // of nested JSON, the message itself included; 72, which a tensor of 64 dimensions fits in
 }
@@ -79,7 +82,7 @@ type Limits struct {
 // withDefaults fills the fields that are 0.
 func (l Limits) withDefaults() Limits {
 	if l.Tensors == 0 {
-		l.Tensors = 1024
+		l.Tensors = DefaultTensors
 	}
 	if l.Bytes == 0 {
 		l.Bytes = 1 << 30
