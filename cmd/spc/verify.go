@@ -104,7 +104,7 @@ type verifier struct {
 func verifyCommand() *cobra.Command {
 	v := &verifier{}
 	c := &cobra.Command{
-		Use:   "verify {A.{spx,onnx} | URL} [B.{spx,onnx}]",
+		Use:   "verify A.{spx,onnx}|URL [B.{spx,onnx}|URL]",
 		Short: "Check what a model computes against its ONNX model, another, or stored outputs",
 		Long: `Run two models on the same inputs, given or random, and show how far the outputs of
 the one lie from those of the other. Inputs not given are made up from the seeds 1 to
