@@ -158,11 +158,7 @@ model has is not known: where it was pruned or quantised, compare it with its .s
 	addModelFlags(fs)
 	var asJSON bool
 	jsonFlag(fs, &asJSON)
-	complete(c, "seeds", cobra.NoFileCompletions)
-	complete(c, "tolerance", cobra.NoFileCompletions)
-	complete(c, "against", values(againstOriginal, againstCompiled))
-	complete(c, "expect", expected)
-	complete(c, "reduce", files(0, "onnx"))
+	completeVerify(c)
 
 	c.RunE = func(c *cobra.Command, args []string) error {
 		v.paths, v.given = args, fs.Changed("tolerance")
@@ -183,6 +179,15 @@ model has is not known: where it was pruned or quantised, compare it with its .s
 		return nil
 	}
 	return c
+}
+
+// completeVerify sets how values of the command's own flags are completed.
+func completeVerify(c *cobra.Command) {
+	complete(c, "seeds", cobra.NoFileCompletions)
+	complete(c, "tolerance", cobra.NoFileCompletions)
+	complete(c, "against", values(againstOriginal, againstCompiled))
+	complete(c, "expect", expected)
+	complete(c, "reduce", files(0, "onnx"))
 }
 
 // expected completes --expect: folders, and after NAME= files.
