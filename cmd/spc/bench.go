@@ -68,7 +68,7 @@ type benchFlags struct {
 func benchCommand() *cobra.Command {
 	var f benchFlags
 	c := &cobra.Command{
-		Use:   "bench {MODEL.{spx,onnx} | URL}",
+		Use:   "bench MODEL.{spx,onnx}|URL",
 		Short: "Measure a model's latency, memory, and time by layer",
 		Long: `Run a model some times on the same inputs, by default random ones, and show the
 percentiles of its latency, its throughput, its peak memory, and the median time of

@@ -21,7 +21,7 @@ type inferFlags struct {
 func inferCommand() *cobra.Command {
 	var f inferFlags
 	c := &cobra.Command{
-		Use:   "infer {SERVER MODEL | URL} -i NAME=FILE ...",
+		Use:   "infer SERVER|URL [MODEL] -i NAME=FILE ...",
 		Short: "Run a model that a server has once on inputs from files",
 		Long: `Have a server of the Open Inference Protocol, such as spc serve, run a model once. Inputs and
 outputs are those of spc run: outputs go to DIR/NAME.npy, strings to DIR/NAME.pb; without

@@ -80,7 +80,7 @@ func (f *remoteFlags) options(server string) (o client.Options, err error) {
 		return o, nil
 	}
 	if scheme, _, _ := strings.Cut(server, ":"); !strings.HasPrefix(scheme, "https") && !strings.HasPrefix(scheme, "grpcs") {
-		return o, fmt.Errorf("--tls-...: %s has no TLS, want https:, grpcs:, https+unix: or grpcs+unix:", server)
+		return o, fmt.Errorf("--tls-...: %s has no TLS, want https, grpcs, https+unix or grpcs+unix in its place", server)
 	}
 	if o.TLS, err = client.ReadTLS(f.ca, f.cert, f.key); err == nil {
 		o.TLS.ServerName = f.name

@@ -141,7 +141,7 @@ func TestInferSaysWhatIsWrong(t *testing.T) {
 		{append([]string{"infer", h, "model", "-i", "cat.npy", "--parameter", "sequence"}, token...), []string{"--parameter sequence, want NAME=VALUE"}},
 		{append([]string{"infer", h, "model", "-i", "cat.npy", "--parameter", "a=1", "--parameter", "a=2"}, token...), []string{"--parameter a is given twice"}},
 		{append([]string{"infer", h, "model", "-i", "cat.npy", "--parameter", "timeout=soon"}, token...), []string{`parameter "timeout" is "soon", want an integer (400 Bad Request)`}},
-		{append([]string{"infer", h, "model", "--tls-ca", "tokens"}, token...), []string{"has no TLS, want https:"}},
+		{append([]string{"infer", h, "model", "--tls-ca", "tokens"}, token...), []string{"has no TLS, want https, grpcs"}},
 		{[]string{"infer", "https://" + rest, "model", "--tls-cert", "tokens"}, []string{"--tls-cert needs --tls-key, too"}},
 
 		{append([]string{"bench", h + "/v2/models/model", "--threads", "2"}, token...), []string{"--threads has no meaning for " + h + "/v2/models/model: its server decides"}},

@@ -101,9 +101,12 @@ type verifier struct {
 	bad   map[string]*tensor.Tensor // the first inputs on which the outputs differ
 }
 
-// verifyHelp says what the command does.
-func verifyHelp() string {
-	return `Run two models on the same inputs, given or random, and show how far the outputs of
+func verifyCommand() *cobra.Command {
+	v := &verifier{}
+	c := &cobra.Command{
+		Use:   "verify A.{spx,onnx}|URL [B.{spx,onnx}|URL]",
+		Short: "Check what a model computes against its ONNX model, another, or stored outputs",
+		Long: `Run two models on the same inputs, given or random, and show how far the outputs of
 the one lie from those of the other. Inputs not given are made up from the seeds 1 to
 --seeds; of several runs, the worst counts.
 
@@ -129,15 +132,7 @@ that of the least exact type that values have: ` + defaults() + `.
 
 ` + urlHelp + ` What the server answers is judged
 by the file beside it, in any order, or by --expect. What weights and types the server's
-model has is not known: where it was pruned or quantised, compare it with its .spx.`
-}
-
-func verifyCommand() *cobra.Command {
-	v := &verifier{}
-	c := &cobra.Command{
-		Use:   "verify {A.{spx,onnx} | URL} [B.{spx,onnx}]",
-		Short: "Check what a model computes against its ONNX model, another, or stored outputs",
-		Long:  verifyHelp(),
+model has is not known: where it was pruned or quantised, compare it with its .spx.`,
 		Example: `  spc verify model.spx model.onnx
   spc verify model.onnx
   spc verify model.onnx model.spx -i input=cat.npy --json
@@ -163,11 +158,7 @@ func verifyCommand() *cobra.Command {
 	addModelFlags(fs)
 	var asJSON bool
 	jsonFlag(fs, &asJSON)
-	complete(c, "seeds", cobra.NoFileCompletions)
-	complete(c, "tolerance", cobra.NoFileCompletions)
-	complete(c, "against", values(againstOriginal, againstCompiled))
-	complete(c, "expect", expected)
-	complete(c, "reduce", files(0, "onnx"))
+	completeVerify(c)
 
 	c.RunE = func(c *cobra.Command, args []string) error {
 		v.paths, v.given = args, fs.Changed("tolerance")
@@ -188,6 +179,15 @@ func verifyCommand() *cobra.Command {
 		return nil
 	}
 	return c
+}
+
+// completeVerify sets how values of the command's own flags are completed.
+func completeVerify(c *cobra.Command) {
+	complete(c, "seeds", cobra.NoFileCompletions)
+	complete(c, "tolerance", cobra.NoFileCompletions)
+	complete(c, "against", values(againstOriginal, againstCompiled))
+	complete(c, "expect", expected)
+	complete(c, "reduce", files(0, "onnx"))
 }
 
 // expected completes --expect: folders, and after NAME= files.
