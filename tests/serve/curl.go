@@ -357,7 +357,7 @@ func (c *curl) wrong() (list []curlCheck) {
 		curlCheck{call: "POST /v2/models/M/infer", what: "an unknown model", url: "/v2/models/none/infer", args: []string{"-d", row}, status: 404, want: "error"},
 		curlCheck{call: "POST /v2/models/M/infer", what: "an unknown version", url: "/v2/models/line/versions/x/infer", args: []string{"-d", row}, status: 404, want: "error"},
 		curlCheck{call: "POST /v2/models/M/infer", what: "a model that does not load", url: "/v2/models/bad/infer", args: []string{"-d", row}, status: 503, want: "error"})
-	for _, path := range []string{"/", "/v1/models/line", "/v2/models", "/v2/models/line/generate", "/v2/logging", "/v2/trace/setting", "/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status", "/v2/models/line/versions"} {
+	for _, path := range []string{"/v1/models/line", "/v2/models", "/v2/models/line/generate", "/v2/logging", "/v2/trace/setting", "/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status", "/v2/models/line/versions"} {
 		list = append(list, curlCheck{call: NoPath, what: path, url: path, status: 404, want: "error"})
 	}
 	return list
