@@ -333,3 +333,24 @@ func TestConfigs(t *testing.T) {
 		}
 	}
 }
+
+// Who no longer waits for a run gets nothing of it, and does not touch what it goes on to write.
+func TestRequestsThatAreGivenUp(t *testing.T) {
+	h := hosted(t, host.Config{}, images)
+	x := random(t, 1, tensor.F32, 0, 4000, 3, 8, 8)
+	late := 0
+	for i := range 40 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i)*500*time.Microsecond)
+		out, err := h.Infer(ctx, &host.Request{Inputs: map[string]*tensor.Tensor{"x": x}})
+		cancel()
+		if (err == nil) != (out != nil) {
+			t.Errorf("after %d us: %d outputs, %v", 500*(1+i), len(out), err)
+		}
+		if err != nil {
+			late++
+		}
+	}
+	if late == 0 {
+		t.Error("all runs ended in time")
+	}
+}
