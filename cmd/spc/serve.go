@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"spc"
-	"spc/backend/cuda"
+	"spc/backend/cpu"
 	"spc/serve"
 	"spc/serve/host"
 	"spc/serve/oip"
@@ -229,7 +229,7 @@ func (f *serveFlags) load(ctx context.Context, path string, c host.Config, d spc
 		return nil, err
 	}
 	defer done()
-	if _, gpu := d.(cuda.Device); gpu && !as.Flags().Changed("target") {
+	if d.Name() != (cpu.Device{}).Name() && !as.Flags().Changed("target") { // a GPU, also one whose place the CPU may take
 		flags.o.Target = spc.CUDA
 	}
 	flags.o.Run = run

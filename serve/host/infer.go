@@ -50,10 +50,13 @@ func (h *Model) Infer(ctx context.Context, r *Request) (out map[string]*tensor.T
 	}()
 	if h.seqs != nil {
 		err = h.seqs.infer(ctx, h, t, r.Sequence)
-		return t.outputs, err
+	} else {
+		rows, err = h.ask(ctx, t)
 	}
-	rows, err = h.ask(ctx, t)
-	return t.outputs, err
+	if err != nil { // the run may still go on, and write outputs
+		return nil, err
+	}
+	return t.outputs, nil
 }
 
 // ask checks a task and has it run.

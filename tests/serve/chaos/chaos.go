@@ -17,6 +17,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"spc/internal/atomicfile"
 	"spc/tests/serve/process"
 )
@@ -257,7 +260,7 @@ func (r *run) good(ctx context.Context, c *client) {
 		}
 		r.mu.Unlock()
 		var mistake *wrong
-		if err != nil && ctx.Err() == nil && (!down || errors.As(err, &mistake) || errors.Is(err, context.DeadlineExceeded)) {
+		if err != nil && ctx.Err() == nil && (!down || errors.As(err, &mistake) || lost(err)) {
 			r.wrong(fmt.Errorf("request %d: %w", n, err))
 			return
 		}
@@ -268,6 +271,11 @@ func (r *run) good(ctx context.Context, c *client) {
 			fmt.Fprintf(r.Log, "%d of %d requests\n", n, r.Requests)
 		}
 	}
+}
+
+// lost reports whether an error is that nothing came in time.
+func lost(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded // gRPC's is no context's
 }
 
 // bad does what the seed says until the context ends.

@@ -1,14 +1,20 @@
 package chaos
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"spc/tests/serve/process"
 )
@@ -84,6 +90,31 @@ func TestWrongAnswersAreTold(t *testing.T) {
 		if err := refused("something", answer); (err == nil) != ok {
 			t.Errorf("%q: %v", answer, err)
 		}
+	}
+}
+
+// A request that no one answers is lost, over HTTP and over gRPC.
+func TestLostRequestsAreTold(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // who connects waits
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := newClient(l.Addr().String(), l.Addr().String(), rand.New(rand.NewPCG(1, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	m := &model{name: "m", input: "x"}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, web := c.rest(ctx, m, []byte("{}"), 0)
+	_, rpc := c.rpc(ctx, m.request(&question{}, false), m)
+	if !lost(web) || !lost(rpc) {
+		t.Errorf("%v and %v are not told as lost", web, rpc)
+	}
+	if refused := status.Error(codes.Unavailable, "down"); lost(refused) || lost(io.ErrUnexpectedEOF) {
+		t.Error("errors while the server is down are told as lost")
 	}
 }
 

@@ -45,7 +45,7 @@ func (echo) ModelInfer(_ context.Context, q *oippb.ModelInferRequest) (*oippb.Mo
 	}, nil
 }
 
-// serveEcho serves until standard input ends, with the options of the server that is measured. Its address is the line that it prints.
+// serveEcho serves until standard input ends, with the transport of the server that is measured and grpc's own codec. Its address is the line that it prints.
 func serveEcho() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
