@@ -143,6 +143,7 @@ func Run(ctx context.Context, o Options) error {
 	defer models.Close()
 	s := service.New(service.Options{
 		Models: models, Name: o.Name, Admin: o.Admin, Concurrent: o.Concurrent, Timeout: o.Timeout, Limits: oip.Limits{Bytes: o.Body},
+		Ends: ctx.Done(),
 	})
 	return o.serve(ctx, s, listeners, security, auth)
 }
