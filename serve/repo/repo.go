@@ -211,6 +211,9 @@ func (r *Repository) settle(ctx context.Context, k key, f found, force bool) {
 	log := r.o.Log.With("model", k.name, "version", k.version, "file", f.path)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err != nil && ctx.Err() != nil { // the server ends, which says nothing of the model
+		return
+	}
 	s.print = f.print
 	if err != nil {
 		log.Error("model does not load", "error", err, "serving", s.served != nil)

@@ -361,8 +361,9 @@ func TestCloseWaitsForNoLoad(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, map[string][]byte{"a.spx": times(t, 1)})
 	began := make(chan bool, 2)
+	var log bytes.Buffer // which is written by one load after the other
 	r, err := repo.Open(repo.Options{
-		Dir: dir, Scheduler: queue.New(1), Drain: time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Dir: dir, Scheduler: queue.New(1), Drain: time.Second, Log: slog.New(slog.NewTextHandler(&log, nil)),
 		Load: func(ctx context.Context, _ string, _ host.Config) (*spc.Model, error) {
 			if began <- true; len(began) == 2 {
 				<-ctx.Done()
@@ -387,8 +388,8 @@ func TestCloseWaitsForNoLoad(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("it waits")
 	}
-	if err := <-loaded; !errors.Is(err, context.Canceled) {
-		t.Errorf("the load: %v", err)
+	if err := <-loaded; !errors.Is(err, context.Canceled) || strings.Count(log.String(), "level=ERROR") != 1 {
+		t.Errorf("the load: %v, and the log, where one model is damaged: %s", err, log.String())
 	}
 }
 
