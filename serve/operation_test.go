@@ -335,6 +335,44 @@ func TestRequestsEndBeforeTheServer(t *testing.T) {
 	}
 }
 
+// Streams that nothing comes from keep no server from ending.
+func TestIdleStreamsEndWithTheServer(t *testing.T) {
+	s := start(t, nil).ready(t)
+	conn := s.dial(t)
+	watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := oippb.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := stream.Send(&oippb.ModelInferRequest{ModelName: "none"}); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := stream.Recv(); err != nil || !strings.Contains(m.GetErrorMessage(), "unknown model") {
+			t.Fatal(m, err)
+		}
+	}
+	began := time.Now()
+	if err := s.stop(); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(began); d > 8*time.Second {
+		t.Errorf("the server takes %v to end, of which streams have 10", d)
+	}
+	if _, err := watch.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the watch: %v", err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the stream: %v", err)
+	}
+}
+
 // Clients that go away, send nonsense or nothing leave nothing behind.
 func TestClientsThatMisbehave(t *testing.T) {
 	s := start(t, func(o *serve.Options) { o.Idle = 300 * time.Millisecond }).ready(t)

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -143,6 +144,7 @@ func Run(ctx context.Context, o Options) error {
 	defer models.Close()
 	s := service.New(service.Options{
 		Models: models, Name: o.Name, Admin: o.Admin, Concurrent: o.Concurrent, Timeout: o.Timeout, Limits: oip.Limits{Bytes: o.Body, Tensors: o.Tensors},
+		Ends: ctx.Done(),
 	})
 	return o.serve(ctx, s, listeners, security, auth)
 }
@@ -167,6 +169,9 @@ func listen(at string) (net.Listener, error) {
 	if !unix {
 		return net.Listen("tcp", at)
 	}
+	if path == "" { // which the system would find a name for
+		return nil, fmt.Errorf("%s has no path, want unix:PATH", at)
+	}
 	l, err := net.Listen("unix", path)
 	if err == nil {
 		return l, nil
@@ -174,8 +179,11 @@ func listen(at string) (net.Listener, error) {
 	if info, serr := os.Lstat(path); serr != nil || info.Mode().Type() != os.ModeSocket {
 		return nil, err
 	}
-	if c, derr := net.Dial("unix", path); derr == nil {
+	c, derr := net.Dial("unix", path)
+	if derr == nil {
 		c.Close()
+	}
+	if !errors.Is(derr, syscall.ECONNREFUSED) { // such as that of a server that has too many connections to take
 		return nil, err
 	}
 	if os.Remove(path) != nil {
@@ -357,7 +365,7 @@ func (o *Options) handler(s *service.Service, auth *tokens) http.Handler {
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	return o.Trace.HTTP(logged(o.Log, sameOrigin(auth.admit(mux))))
+	return o.Trace.HTTP(logged(o.Log, o.Idle, sameOrigin(auth.admit(mux))))
 }
 
 // grpc are the options of the gRPC server.
@@ -404,22 +412,46 @@ func caught(log *slog.Logger, call string, p any, err error) error {
 // answered is a ResponseWriter that keeps the status.
 type answered struct {
 	http.ResponseWriter
-	status int
+	status   int
+	patience time.Duration // with a client that reads nothing of what is written
 }
 
 func (a *answered) WriteHeader(status int) {
 	a.status = status
+	a.wait()
 	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write writes parts, so that a client which reads slowly gets on with them.
+func (a *answered) Write(b []byte) (n int, err error) {
+	for {
+		part := b[:min(len(b), 1<<20)]
+		a.wait()
+		done, err := a.ResponseWriter.Write(part)
+		n += done
+		if b = b[len(part):]; err != nil || len(b) == 0 {
+			return n, err
+		}
+	}
+}
+
+// wait gives the client time from now on. Where a connection has no deadlines, as those of tests, there is nothing to do.
+func (a *answered) wait() {
+	http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(a.patience))
 }
 
 // Unwrap is for http.ResponseController.
 func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// logged logs calls, those that fail by the server's fault as warnings.
-func logged(log *slog.Logger, h http.Handler) http.Handler {
+// logged logs calls, those that fail by the server's fault as warnings, and ends those whose client does not read the answer.
+func logged(log *slog.Logger, patience time.Duration, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a, began := &answered{ResponseWriter: w, status: http.StatusOK}, time.Now()
+		a, began := &answered{w, http.StatusOK, patience}, time.Now()
+		if r.ProtoMajor < 2 {
+			a.wait() // where the deadline of the connection's last answer may be over
+		}
 		h.ServeHTTP(a, r)
+		a.wait() // for what has not left yet
 		trace.Answered(r, a.status)
 		level := slog.LevelDebug
 		if a.status >= 500 && a.status != http.StatusServiceUnavailable {

@@ -155,6 +155,7 @@ func TestTracesOfCalls(t *testing.T) {
 	s.ask(t, "POST", "/v2/models/none/infer", wordsRequest)
 	s.ask(t, "GET", "/v2/models/bad/ready", "")
 	s.ask(t, "GET", "/secret/4711", "")
+	s.ask(t, "PUT", "/\xff%FF", "", "User-Agent", "\xff")
 	s.ask(t, "GET", "/metrics", "")
 	client := oippb.NewGRPCInferenceServiceClient(s.dial(t))
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", traceparent)
@@ -198,8 +199,8 @@ func TestTracesOfCalls(t *testing.T) {
 	if len(to.service) == 0 || to.service[0] != "spc" {
 		t.Errorf("of the service %q", to.service)
 	}
-	// Four calls over HTTP; over gRPC three, one of them with three requests; of four requests that ran, four parts.
-	if len(to.spans) != 4+3+3+4*4 {
+	// Five calls over HTTP; over gRPC three, one of them with three requests; of four requests that ran, four parts.
+	if len(to.spans) != 5+3+3+4*4 {
 		t.Errorf("%d spans: %v", len(to.spans), to.spans)
 	}
 	to.overHTTP(t)
@@ -239,6 +240,7 @@ func (s *sink) overHTTP(t *testing.T) {
 	s.parts(t, infer[0], "1")
 	is(t, infer[1], "", false, map[string]string{"http.response.status_code": "404", "spc.model.name": "none", "error.type": ""})
 	is(t, ready[0], "", true, map[string]string{"http.response.status_code": "503", "error.type": "503"})
+	is(t, s.named("PUT")[0], "", false, map[string]string{"http.response.status_code": "404", "url.path": "/\uFFFD", "user_agent.original": "\uFFFD"})
 	is(t, other[0], "", false, map[string]string{"http.response.status_code": "404", "http.route": "", "url.path": "/secret/4711"})
 }
 

@@ -126,6 +126,9 @@ func exists(path string) bool {
 }
 
 func describe(ports []spc.Port) string {
+	if len(ports) == 0 {
+		return "none"
+	}
 	s := make([]string, len(ports))
 	for i, p := range ports {
 		s[i] = p.Name + " " + p.String()

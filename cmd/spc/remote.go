@@ -146,8 +146,13 @@ func (r *remote) others(ctx context.Context, err error) error {
 	if failed != nil || len(index) == 0 {
 		return err
 	}
+	const most = 20
 	var have []string
 	for _, m := range index {
+		if len(have) > most {
+			have[most] = "others"
+			break
+		}
 		if m.Name == r.model && (r.version == "" || m.Version == r.version) && m.State != "READY" && m.Reason != "" {
 			if strings.Contains(err.Error(), m.Reason) {
 				return err
@@ -172,7 +177,10 @@ func (r *remote) others(ctx context.Context, err error) error {
 func (r *remote) ports(what string, list []client.TensorMetadata) ([]spc.Port, error) {
 	var ports []spc.Port
 	open := 0
-	for _, t := range list {
+	for i, t := range list {
+		if slices.ContainsFunc(list[:i], func(o client.TensorMetadata) bool { return o.Name == t.Name }) {
+			return nil, fmt.Errorf("%s: two %ss have the name %q", r.url, what, t.Name)
+		}
 		p := spc.Port{Name: t.Name, DType: t.DType, Ranked: len(t.Shape) != 1 || t.Shape[0] >= 0}
 		if p.DType == tensor.Undefined {
 			return nil, fmt.Errorf("%s: %s %s is of type %s, which spc infer cannot send or read", r.url, what, t.Name, t.Datatype)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -269,5 +270,33 @@ func TestParametersHaveTypes(t *testing.T) {
 		if got := parameterOf(text); got != want {
 			t.Errorf("%q is %v, want %v", text, got, want)
 		}
+	}
+}
+
+// What a server says is taken for no more than it may be.
+func TestServersThatLie(t *testing.T) {
+	x := `{"name":"x","datatype":"FP32","shape":[1]}`
+	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v2/repository/index":
+			fmt.Fprint(w, "[")
+			for i := range 20000 {
+				fmt.Fprintf(w, `{"name":"m%d","state":"READY"},`, i)
+			}
+			fmt.Fprint(w, `{"name":"last"}]`)
+		case "/v2/models/twice":
+			fmt.Fprintf(w, `{"name":"twice","inputs":[%s,%s],"outputs":[]}`, x, x)
+		case "/v2/models/nothing":
+			fmt.Fprint(w, `{"name":"nothing"}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer at.Close()
+	for model, want := range map[string]string{
+		"m":     "the server has m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18, m19, others",
+		"twice": "/v2/models/twice: two inputs have the name \"x\"", "nothing": `no input is named "x"; the inputs are none`,
+	} {
+		fails(t, []string{"infer", at.URL, model, "-i", "x=random:1"}, want)
 	}
 }

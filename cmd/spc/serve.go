@@ -78,7 +78,7 @@ func (f *serveFlags) add(c *cobra.Command) {
 	fs.StringVar(&o.ClientCA, "tls-client-ca", "", "a `FILE` with certificates, one of which has to sign a client's")
 	fs.StringVar(&o.Tokens, "tokens", "", "a `FILE` with a token in each line; calls but those of probes need one, as Authorization: Bearer TOKEN")
 	fs.BoolVar(&o.Admin, "admin", false, "let clients load and unload models, and profile the server at /debug/pprof/")
-	choiceVar(fs, &o.Body, "max-body", "256MB", parseSize, "the most bytes of a request")
+	choiceVar(fs, &o.Body, "max-body", "256MB", parseBody, "the most bytes of a request")
 	fs.IntVar(&o.Tensors, "max-tensors", oip.DefaultTensors, "the most inputs, outputs and parameters that a request may have, each")
 	fs.IntVar(&o.Concurrent, "max-requests", serve.DefaultConcurrent, "the most requests that run or wait, of all models; more are refused")
 	choiceVar(fs, &o.Timeout, "timeout", "", parseTime, "how long a request takes at most, such as 5s; by default any time")
@@ -118,6 +118,15 @@ func parseTime(s string) (time.Duration, error) {
 	return d, nil
 }
 
+// parseBody reads a number of bytes.
+func parseBody(s string) (int64, error) {
+	n, err := parseSize(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q, want a size such as 10MB or 800KB", s)
+	}
+	return n, nil
+}
+
 // parsePoll reads a time, or none.
 func parsePoll(s string) (time.Duration, error) {
 	if s == none {
@@ -145,15 +154,11 @@ func (f *serveFlags) run(c *cobra.Command, args []string) error {
 		}
 	}
 	for _, a := range args {
-		name, path, named := strings.Cut(a, "=")
-		if !named {
-			path = a
-			name = strings.TrimSuffix(filepath.Base(filepath.Clean(a)), filepath.Ext(a))
+		m, err := modelOf(a)
+		if err != nil {
+			return err
 		}
-		if name == "" || path == "" {
-			return fmt.Errorf("%s: want [NAME=]MODEL", a)
-		}
-		o.Models = append(o.Models, repo.Source{Name: name, Path: path})
+		o.Models = append(o.Models, m)
 	}
 	o.Config = host.Config{Batch: max(1, f.batch), MaxQueueSize: &f.queue, MaxQueueDelayMicroseconds: int(f.delay.Microseconds())}
 	options := &slog.HandlerOptions{Level: f.level}
@@ -184,6 +189,26 @@ func (f *serveFlags) run(c *cobra.Command, args []string) error {
 	}
 	endsWhenAsked(c.Context())
 	return serve.Run(c.Context(), *o)
+}
+
+// modelOf is the model that an argument names: NAME=PATH, where NAME has no slash, or a path, whose last part is the name, without .spx or .onnx.
+func modelOf(a string) (m repo.Source, err error) {
+	name, path, named := strings.Cut(a, "=")
+	if !named || strings.Contains(name, "/") {
+		path = a
+		whole, err := filepath.Abs(a) // of .
+		if err != nil {
+			return m, err
+		}
+		name = filepath.Base(whole)
+		if ext := filepath.Ext(name); strings.EqualFold(ext, ".spx") || strings.EqualFold(ext, ".onnx") {
+			name = strings.TrimSuffix(name, ext)
+		}
+	}
+	if name == "" || name == "." || name == ".." || strings.ContainsRune(name, filepath.Separator) || path == "" {
+		return m, fmt.Errorf("%s: want [NAME=]MODEL", a)
+	}
+	return repo.Source{Name: name, Path: path}, nil
 }
 
 // load opens or compiles a model.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -77,6 +78,7 @@ type Repository struct {
 	closed  bool
 
 	retiring sync.WaitGroup
+	ending   context.Context // until stop
 	stop     context.CancelFunc
 	ended    chan struct{}
 }
@@ -107,7 +109,7 @@ type File struct {
 // Open begins to load the models, and goes on to look for others until Close. Before it returns they are listed, and known to be loading.
 func Open(o Options) (*Repository, error) {
 	ctx, stop := context.WithCancel(context.Background())
-	r := &Repository{o: o, at: map[key]*slot{}, gone: map[string]bool{}, stop: stop, ended: make(chan struct{})}
+	r := &Repository{o: o, at: map[key]*slot{}, gone: map[string]bool{}, ending: ctx, stop: stop, ended: make(chan struct{})}
 	seen, err := r.scan()
 	if err != nil {
 		stop()
@@ -125,10 +127,12 @@ func (r *Repository) scan() (scanner, error) {
 	for _, m := range r.o.Models {
 		s.model(m.Name, m.Path)
 	}
-	if r.o.Dir == "" {
-		return s, nil
+	var err error
+	if r.o.Dir != "" {
+		err = s.dir(r.o.Dir)
 	}
-	return s, s.dir(r.o.Dir)
+	s.clashes()
+	return s, err
 }
 
 func (r *Repository) loop(ctx context.Context) {
@@ -207,10 +211,13 @@ func (r *Repository) settle(ctx context.Context, k key, f found, force bool) {
 	log := r.o.Log.With("model", k.name, "version", k.version, "file", f.path)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err != nil && ctx.Err() != nil { // the server ends, which says nothing of the model
+		return
+	}
 	s.print = f.print
 	if err != nil {
 		log.Error("model does not load", "error", err, "serving", s.served != nil)
-		if s.reason = err.Error(); s.served == nil {
+		if s.reason = strings.ToValidUTF8(err.Error(), "\uFFFD"); s.served == nil {
 			s.state = Unavailable
 		}
 		return
@@ -372,6 +379,9 @@ func (r *Repository) Load(ctx context.Context, name string) error {
 	r.mu.Lock()
 	delete(r.gone, name)
 	r.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.ending, cancel)() // Close waits for no model that loads
 	r.look(ctx, name)
 	if err := ctx.Err(); err != nil {
 		return err

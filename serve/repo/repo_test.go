@@ -2,6 +2,7 @@ package repo_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -300,6 +301,95 @@ func TestLoadAndUnload(t *testing.T) {
 		if err := f(); !errors.Is(err, repo.ErrUnknown) {
 			t.Errorf("an unknown model: %v", err)
 		}
+	}
+}
+
+// A configuration that cannot be read leaves what is served as it is, and one without bounds is not read.
+func TestConfigurationsThatCannotBeRead(t *testing.T) {
+	for name, damage := range map[string]func(path string) error{
+		"a folder": func(path string) error { return os.Mkdir(path, 0o777) },
+		"large": func(path string) error {
+			if err := os.WriteFile(path, nil, 0o666); err != nil {
+				return err
+			}
+			return os.Truncate(path, 1<<40)
+		},
+	} {
+		dir := t.TempDir()
+		put(t, dir, map[string][]byte{"a/1/m.spx": times(t, 3), "a/2/m.spx": times(t, 4)})
+		for _, o := range []repo.Options{{Dir: dir}, {Models: []repo.Source{{"a", filepath.Join(dir, "a")}}}} {
+			config := filepath.Join(dir, "a", "config.yaml")
+			o.Poll = time.Millisecond
+			r := open(t, o)
+			until(t, "ready", r.Ready)
+			if err := damage(config); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "what is wrong", func() bool { return len(r.Index()) == 2 && r.Index()[0].Reason != "" && r.Index()[1].Reason != "" })
+			for _, e := range r.Index() {
+				if e.State != repo.Ready || !strings.Contains(e.Reason, "config.yaml") {
+					t.Errorf("%s: %+v, want it ready as it was", name, e)
+				}
+			}
+			if f, _, err := ask(r, "a", "2"); err != nil || f != 4 {
+				t.Errorf("%s: %v, %v", name, f, err)
+			}
+			if err := os.Remove(config); err != nil {
+				t.Fatal(err)
+			}
+			r.Close()
+		}
+	}
+}
+
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a\xff.spx"), times(t, 1), 0o666); err != nil {
+		t.Skip("no such names here:", err)
+	}
+	put(t, dir, map[string][]byte{"b.spx": times(t, 2)})
+	r := open(t, repo.Options{Dir: dir})
+	until(t, "ready", r.Ready)
+	want := []repo.Entry{{`a\xff`, "1", repo.Unavailable, `the name a\xff is not UTF-8`}, {"b", "1", repo.Ready, ""}}
+	if got := r.Index(); !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// A client that has a model load keeps nobody from ending.
+func TestCloseWaitsForNoLoad(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, map[string][]byte{"a.spx": times(t, 1)})
+	began := make(chan bool, 2)
+	var log bytes.Buffer // which is written by one load after the other
+	r, err := repo.Open(repo.Options{
+		Dir: dir, Scheduler: queue.New(1), Drain: time.Second, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Load: func(ctx context.Context, _ string, _ host.Config) (*spc.Model, error) {
+			if began <- true; len(began) == 2 {
+				<-ctx.Done()
+			}
+			return nil, cmp.Or(ctx.Err(), spc.ErrCorrupt)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the first load", func() bool { return r.Index()[0].State == repo.Unavailable })
+	loaded := make(chan error, 1)
+	go func() { loaded <- r.Load(context.WithoutCancel(t.Context()), "a") }()
+	until(t, "the second", func() bool { return len(began) == 2 })
+	closed := make(chan bool)
+	go func() {
+		r.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits")
+	}
+	if err := <-loaded; !errors.Is(err, context.Canceled) || strings.Count(log.String(), "level=ERROR") != 1 {
+		t.Errorf("the load: %v, and the log, where one model is damaged: %s", err, log.String())
 	}
 }
 

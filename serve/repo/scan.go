@@ -3,12 +3,14 @@ package repo
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"spc/internal/regular"
 )
@@ -39,8 +41,12 @@ func isModel(name string) bool {
 // scanner collects versions.
 type scanner map[key]found
 
-// put adds a version, which must be the only one of its name and number.
+// put adds a version, which must be the only one of its name and number. A name that is not UTF-8, which gRPC and Prometheus cannot write, is wrong.
 func (s scanner) put(k key, f found) {
+	if !utf8.ValidString(k.name) {
+		k.name = strings.Trim(strconv.Quote(k.name), `"`)
+		f.err = fmt.Errorf("the name %s is not UTF-8", k.name)
+	}
 	if old, ok := s[k]; ok {
 		f.err = fmt.Errorf("%s and %s are both version %d of %s", old.path, f.path, max(1, k.version), k.name)
 		f.print = old.print + f.print
@@ -70,8 +76,27 @@ func (s scanner) dir(path string) error {
 			s.put(key{strings.TrimSuffix(name, filepath.Ext(name)), 1}, file(at, nil))
 		}
 	}
-	s.clashes()
 	return nil
+}
+
+// mostConfig is how many bytes a config.yaml has at most.
+const mostConfig = 1 << 20
+
+// readConfig reads a config.yaml.
+func readConfig(path string) ([]byte, error) {
+	f, size, err := regular.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if size > mostConfig {
+		return nil, fmt.Errorf("%s has %d bytes, want at most %d", path, size, mostConfig)
+	}
+	b := make([]byte, size)
+	if _, err := io.ReadFull(f, b); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, nil
 }
 
 // model adds a model that is a file, or a folder with a file or with folders of versions.
@@ -86,10 +111,9 @@ func (s scanner) model(name, path string) {
 		s.put(key{name, 1}, file(path, nil))
 		return
 	}
-	config, err := regular.ReadFile(filepath.Join(path, configFile))
+	config, err := readConfig(filepath.Join(path, configFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		bad(err)
-		return
+		bad(err) // of all versions, which are listed so that those that are served stay
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {

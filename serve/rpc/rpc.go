@@ -133,10 +133,56 @@ func (r *server) ModelInfer(ctx context.Context, q *oippb.ModelInferRequest) (*o
 	return m, Status(err)
 }
 
-// ModelStreamInfer answers the requests of a stream in their order. An error of one is told in its answer, and the stream goes on.
-func (r *server) ModelStreamInfer(stream grpc.BidiStreamingServer[oippb.ModelInferRequest, oippb.ModelStreamInferResponse]) error {
+// errEnds is what a stream ends with that nothing comes from when the server ends.
+var errEnds = status.Error(codes.Unavailable, "the server ends")
+
+// lastRequest is how long after the server was told to end a stream is waited for.
+const lastRequest = 500 * time.Millisecond
+
+type inferStream = grpc.BidiStreamingServer[oippb.ModelInferRequest, oippb.ModelStreamInferResponse]
+
+// received is what a stream had next.
+type received struct {
+	q   *oippb.ModelInferRequest
+	err error
+}
+
+// receive sends on what comes, until an error, or the end of the stream.
+func receive(stream inferStream, to chan<- received) {
 	for {
 		q, err := stream.Recv()
+		select {
+		case to <- received{q, err}:
+		case <-stream.Context().Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// next is what comes next, unless the server ends.
+func (r *server) next(from <-chan received) (*oippb.ModelInferRequest, error) {
+	select {
+	case x := <-from:
+		return x.q, x.err
+	case <-r.s.Ends:
+	}
+	select {
+	case x := <-from:
+		return x.q, x.err
+	case <-time.After(lastRequest):
+		return nil, errEnds
+	}
+}
+
+// ModelStreamInfer answers the requests of a stream in their order. An error of one is told in its answer, and the stream goes on.
+func (r *server) ModelStreamInfer(stream inferStream) error {
+	from := make(chan received)
+	go receive(stream, from)
+	for {
+		q, err := r.next(from)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -233,6 +279,8 @@ func (h *healthServer) Watch(q *healthpb.HealthCheckRequest, stream grpc.ServerS
 		select {
 		case <-stream.Context().Done():
 			return Status(stream.Context().Err())
+		case <-h.s.Ends:
+			return errEnds
 		case <-time.After(watchEvery):
 		}
 	}

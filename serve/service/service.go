@@ -28,6 +28,7 @@ type Options struct {
 	Concurrent int
 	Timeout    time.Duration // of a request to infer, 0 for none
 	Limits     oip.Limits
+	Ends       <-chan struct{} // closed when the server is to end; nil for never
 }
 
 // Service answers calls. It may be used concurrently.

@@ -35,11 +35,11 @@ func (t *Tracer) HTTP(h http.Handler) http.Handler {
 			return
 		}
 		about := []attribute.KeyValue{
-			semconv.HTTPRequestMethodKey.String(method(r)), semconv.URLPath(r.URL.Path), semconv.URLScheme(scheme(r)),
+			semconv.HTTPRequestMethodKey.String(method(r)), semconv.URLPath(sendable(r.URL.Path)), semconv.URLScheme(scheme(r)),
 			semconv.NetworkProtocolVersion(fmt.Sprintf("%d.%d", r.ProtoMajor, r.ProtoMinor)),
 		}
 		if a := r.UserAgent(); a != "" {
-			about = append(about, semconv.UserAgentOriginal(a))
+			about = append(about, semconv.UserAgentOriginal(sendable(a)))
 		}
 		ctx := t.from.Extract(r.Context(), header(r.Header.Get))
 		ctx, s := t.tracer.Start(ctx, spanName(r), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(about...))
@@ -123,9 +123,9 @@ func (t *Tracer) start(ctx context.Context, call string) (context.Context, trace
 		return ""
 	}
 	name := strings.TrimPrefix(call, "/")
-	about := []attribute.KeyValue{semconv.RPCSystemNameGRPC, semconv.RPCMethod(name)}
+	about := []attribute.KeyValue{semconv.RPCSystemNameGRPC, semconv.RPCMethod(sendable(name))}
 	if a := get("user-agent"); a != "" {
-		about = append(about, semconv.UserAgentOriginal(a))
+		about = append(about, semconv.UserAgentOriginal(sendable(a)))
 	}
 	return t.tracer.Start(t.from.Extract(ctx, header(get)), name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(about...))
 }
@@ -141,7 +141,7 @@ func answered(s trace.Span, err error) {
 		s.SetAttributes(semconv.ErrorTypeKey.String(c.String()))
 	}
 	if slices.Contains(serverErrors, c) {
-		s.SetStatus(codes.Error, status.Convert(err).Message())
+		s.SetStatus(codes.Error, sendable(status.Convert(err).Message()))
 	}
 }
 

@@ -67,6 +67,10 @@ func TestFromEnv(t *testing.T) {
 		{endpoint + "=http://127.0.0.1:1 OTEL_TRACES_EXPORTER=zipkin", false, `"zipkin", want otlp or none`},
 		{endpoint + "=127.0.0.1:4318", false, "want a URL"},
 		{endpoint + "=ftp://127.0.0.1:4318", false, "want a URL"},
+		{endpoint + "=http://127.0.0.1:1 OTEL_BSP_MAX_QUEUE_SIZE=100 OTEL_BSP_MAX_EXPORT_BATCH_SIZE=7", true, ""},
+		{endpoint + "=http://127.0.0.1:1 OTEL_BSP_MAX_QUEUE_SIZE=-4", false, `"-4", want from 1 to 1048576`},
+		{endpoint + "=http://127.0.0.1:1 OTEL_BSP_MAX_QUEUE_SIZE=9000000000000000000", false, "OTEL_BSP_MAX_QUEUE_SIZE"},
+		{endpoint + "=http://127.0.0.1:1 OTEL_BSP_MAX_EXPORT_BATCH_SIZE=-1", false, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"},
 		{endpoint + "=http://127.0.0.1:1 OTEL_RESOURCE_ATTRIBUTES=a", false, "OTEL_RESOURCE_ATTRIBUTES"},
 	} {
 		t.Run(c.env, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -83,8 +84,19 @@ func wanted() (bool, error) {
 	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return false, fmt.Errorf("%sENDPOINT is %q, want a URL such as http://collector:4318", all, endpoint)
 	}
+	for _, name := range sizes {
+		const most = 1 << 20
+		if v := os.Getenv(name); v != "" {
+			if n, err := strconv.Atoi(v); err != nil || n < 1 || n > most {
+				return false, fmt.Errorf("%s is %q, want from 1 to %d", name, v, most)
+			}
+		}
+	}
 	return true, nil
 }
+
+// sizes are the variables by which OpenTelemetry takes memory, for which it looks at no bounds.
+var sizes = []string{"OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"}
 
 // Close sends what is left, for a few seconds at most.
 func (t *Tracer) Close() {
@@ -141,10 +153,13 @@ func recording(ctx context.Context) trace.Span {
 	return nil
 }
 
+// sendable is a text of a client, of which a collector gets what is UTF-8: with anything else none of the spans that are sent together would be.
+func sendable(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
 // Asked says of a call which version of a model it is for, which may be empty where that is not known.
 func Asked(ctx context.Context, model, version string) {
 	if s := recording(ctx); s != nil {
-		s.SetAttributes(attribute.String("spc.model.name", model), attribute.String("spc.model.version", version))
+		s.SetAttributes(attribute.String("spc.model.name", sendable(model)), attribute.String("spc.model.version", sendable(version)))
 	}
 }
 
@@ -201,6 +216,6 @@ func Part(ctx context.Context, name string) (context.Context, func(error)) {
 // fail says of a span that it ended with an error, where there is one.
 func fail(s trace.Span, err error) {
 	if err != nil {
-		s.SetStatus(codes.Error, err.Error())
+		s.SetStatus(codes.Error, sendable(err.Error()))
 	}
 }
