@@ -49,8 +49,8 @@ type Options struct {
 	Device func(cpu *spc.SharedCPU) (spc.Device, error)
 	// Load opens or compiles a file, to run on a device.
 	Load   func(ctx context.Context, path string, c host.Config, d spc.Device) (*spc.Model, error)
-	Config host.Config // of what a model's config.yaml does not say
-	Poll   time.Duration
+	Config host.Config   // of what a model's config.yaml does not say
+	Poll   time.Duration // how often files are looked at, 0 for DefaultPoll, below 0 for when a client loads a model alone
 
 	// HTTP and GRPC are addresses to listen at, such as :8080 or unix:/run/spc.sock; empty for none.
 	HTTP, GRPC string
@@ -81,6 +81,7 @@ const (
 	DefaultConcurrent = 4096
 	DefaultIdle       = 2 * time.Minute
 	DefaultDrain      = 30 * time.Second
+	DefaultPoll       = 2 * time.Second
 	// DeviceRuns is the number of runs on a GPU at the same time: one copies its inputs while the other computes.
 	DeviceRuns = 2
 )
@@ -92,7 +93,7 @@ const headerTime = 10 * time.Second
 // what is wrong with a model is logged, and told in the index.
 func Run(ctx context.Context, o Options) error {
 	o.Name, o.Concurrent = cmp.Or(o.Name, "spc"), cmp.Or(o.Concurrent, DefaultConcurrent)
-	o.Idle, o.Drain, o.Body = cmp.Or(o.Idle, DefaultIdle), cmp.Or(o.Drain, DefaultDrain), cmp.Or(o.Body, rest.DefaultBody)
+	o.Idle, o.Drain, o.Body, o.Poll = cmp.Or(o.Idle, DefaultIdle), cmp.Or(o.Drain, DefaultDrain), cmp.Or(o.Body, rest.DefaultBody), cmp.Or(o.Poll, DefaultPoll)
 	defer o.Trace.Close()
 	if o.HTTP == "" && o.GRPC == "" {
 		return errors.New("no address to listen at")

@@ -127,10 +127,10 @@ func parseBody(s string) (int64, error) {
 	return n, nil
 }
 
-// parsePoll reads a time, or none.
+// parsePoll reads a time, or none, which is below 0, as serve.Options has it.
 func parsePoll(s string) (time.Duration, error) {
 	if s == none {
-		return 0, nil
+		return -1, nil
 	}
 	return parseTime(s)
 }
