@@ -53,6 +53,9 @@ files, or, for random inputs, of --shape.
 
 // run runs the command.
 func (f *inferFlags) run(c *cobra.Command, args []string) error {
+	if err := refuse(c.Flags(), "for a server, whose sizes have no names; give --shape NAME=DIMS", "dim"); err != nil {
+		return err
+	}
 	s, err := f.shapes.parse()
 	if err != nil {
 		return err

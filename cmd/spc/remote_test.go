@@ -134,6 +134,7 @@ func TestInferSaysWhatIsWrong(t *testing.T) {
 		{append([]string{"infer", h, "nosuch"}, token...), []string{h + `: model "nosuch": unknown model (404 Not Found); the server has lm, model`}},
 		{append([]string{"infer", g, "model", "--model-version", "2"}, token...), []string{g + `: model "model": unknown model: there is no version 2 (NotFound); the server has lm, model of version 1`}},
 		{append([]string{"infer", h + "/v2/models/model/versions/1", "--model-version", "2"}, token...), []string{"--model-version 2, but " + h}},
+		{append([]string{"infer", h, "lm", "-i", "random:1", "--dim", "t=2"}, token...), []string{"--dim has no meaning for a server, whose sizes have no names; give --shape"}},
 		{append([]string{"infer", h, "model", "-i", "x=cat.npy"}, token...), []string{h + `/v2/models/model: no input is named "x"; the inputs are input f32[?1,3,16,16]`}},
 		{append([]string{"infer", g, "model", "-i", "tokens.npy"}, token...), []string{g + "/v2/models/model: tokens.npy: input input is i64[4,5], want f32[?1,3,16,16]"}},
 		{append([]string{"infer", g, "model", "-i", "random:1", "--shape", "input=1x3x8x8"}, token...), []string{"want f32[?1,3,16,16]"}},
