@@ -581,7 +581,7 @@ func TestNobodyAnswers(t *testing.T) {
 	for server, want := range map[string]string{
 		"http://" + at: "connection refused", "grpc://" + at: "connection refused",
 		"unix:" + filepath.Join(t.TempDir(), "none"): "no such file", "grpc+unix:" + filepath.Join(t.TempDir(), "none"): "no such file",
-		"grpc" + strings.TrimPrefix(s.rest, "http"): "HTTP/1.1", "http" + strings.TrimPrefix(s.grpc, "grpc"): "malformed HTTP", "grpcs" + strings.TrimPrefix(s.grpc, "grpc"): "handshake",
+		"grpc" + strings.TrimPrefix(s.rest, "http"): "HTTP/1.1", "http" + strings.TrimPrefix(s.grpc, "grpc"): "a server of gRPC is grpc://HOST:PORT", "grpcs" + strings.TrimPrefix(s.grpc, "grpc"): "handshake",
 		"https" + strings.TrimPrefix(s.rest, "http"): "HTTP",
 	} {
 		c, err := client.New(server, client.Options{})

@@ -97,6 +97,10 @@ func (r *rest) send(ctx context.Context, method, path string, body *oip.Body) (*
 		if errors.As(err, &about) {
 			err = about.Err // without the address, which the client's error has
 		}
+		// What net/http says of a server that speaks first, or otherwise, as one of gRPC does, depends on which comes first.
+		if text := err.Error(); strings.Contains(text, "malformed HTTP") || strings.Contains(text, "readLoopPeekFailLocked: %!w(<nil>)") {
+			err = errors.New("what answers does not speak HTTP/1.1; a server of gRPC is grpc://HOST:PORT")
+		}
 		return nil, unreachable(err)
 	}
 	defer res.Body.Close()
