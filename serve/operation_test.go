@@ -373,6 +373,36 @@ func TestIdleStreamsEndWithTheServer(t *testing.T) {
 	}
 }
 
+// Streams that clients leave end, whoever hears of it first.
+func TestStreamsThatAreLeft(t *testing.T) {
+	s := start(t, nil).ready(t)
+	c := oippb.NewGRPCInferenceServiceClient(s.dial(t))
+	for range 100 {
+		ctx, cancel := context.WithCancel(t.Context())
+		stream, err := c.ModelStreamInfer(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&oippb.ModelInferRequest{ModelName: "none"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+	}
+	stacks := make([]byte, 4<<20)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		left := strings.Count(string(stacks[:runtime.Stack(stacks, true)]), ".ModelStreamInfer(")
+		if left == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d streams go on", left)
+		}
+	}
+}
+
 // Clients that go away, send nonsense or nothing leave nothing behind.
 func TestClientsThatMisbehave(t *testing.T) {
 	s := start(t, func(o *serve.Options) { o.Idle = 300 * time.Millisecond }).ready(t)

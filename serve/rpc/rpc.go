@@ -162,16 +162,20 @@ func receive(stream inferStream, to chan<- received) {
 	}
 }
 
-// next is what comes next, unless the server ends.
-func (r *server) next(from <-chan received) (*oippb.ModelInferRequest, error) {
+// next is what comes next, unless the server or the stream ends.
+func (r *server) next(ctx context.Context, from <-chan received) (*oippb.ModelInferRequest, error) {
 	select {
 	case x := <-from:
 		return x.q, x.err
+	case <-ctx.Done(): // receive may not say so
+		return nil, Status(ctx.Err())
 	case <-r.s.Ends:
 	}
 	select {
 	case x := <-from:
 		return x.q, x.err
+	case <-ctx.Done():
+		return nil, Status(ctx.Err())
 	case <-time.After(lastRequest):
 		return nil, errEnds
 	}
@@ -182,7 +186,7 @@ func (r *server) ModelStreamInfer(stream inferStream) error {
 	from := make(chan received)
 	go receive(stream, from)
 	for {
-		q, err := r.next(from)
+		q, err := r.next(stream.Context(), from)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
