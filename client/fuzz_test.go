@@ -34,10 +34,12 @@ func FuzzAnswers(f *testing.F) {
 		`{"name":"m","inputs":[{"name":"x","datatype":"FP32","shape":["-1",4]}]}`, `{"model_stats":[{"inference_stats":{"success":{"count":"3"}}}]}`, `[{"name":"m","state":"READY"}]`,
 		`{"live":true}`, `{"error":"no"}`, `{"max_batch_size":4}`, `<html>`, ``,
 	} {
-		f.Add(200, "", []byte(s))
-		f.Add(404, "70", []byte(s))
+		for call := range byte(8) {
+			f.Add(call, 200, "", []byte(s))
+		}
+		f.Add(byte(7), 404, "70", []byte(s))
 	}
-	f.Fuzz(func(t *testing.T, status int, length string, body []byte) {
+	f.Fuzz(func(t *testing.T, call byte, status int, length string, body []byte) {
 		if status < 100 || status > 999 || len(body) > 1<<16 {
 			return
 		}
@@ -50,23 +52,33 @@ func FuzzAnswers(f *testing.F) {
 				t.Errorf("%s: %#v, and something besides: %v", what, err, !none)
 			}
 		}
-		ok, err := c.Live(ctx)
-		check("live", !ok, err)
-		about, err := c.ServerMetadata(ctx)
-		check("server", about == nil, err)
-		m, err := c.ModelMetadata(ctx, "m", "1")
-		check("metadata", m == nil, err)
-		config, err := c.ModelConfig(ctx, "m", "")
-		check("config", config == nil, err)
-		stats, err := c.ModelStatistics(ctx, "m", "")
-		check("statistics", stats == nil, err)
-		index, err := c.Index(ctx, false)
-		check("index", index == nil, err)
-		check("load", true, c.Load(ctx, "m"))
-		out, err := c.Infer(ctx, &Request{Model: "m", Inputs: map[string]*tensor.Tensor{"x": tensor.From([]float32{1}, 1)}, Outputs: []string{"y"}})
-		check("infer", out == nil, err)
-		if err == nil && out.Outputs["y"].Len()*out.Outputs["y"].DType().Size() > 8*len(body) {
-			t.Errorf("%v of %d bytes", out.Outputs["y"], len(body))
+		switch call % 8 {
+		case 0:
+			ok, err := c.Live(ctx)
+			check("live", !ok, err)
+		case 1:
+			about, err := c.ServerMetadata(ctx)
+			check("server", about == nil, err)
+		case 2:
+			m, err := c.ModelMetadata(ctx, "m", "1")
+			check("metadata", m == nil, err)
+		case 3:
+			config, err := c.ModelConfig(ctx, "m", "")
+			check("config", config == nil, err)
+		case 4:
+			stats, err := c.ModelStatistics(ctx, "m", "")
+			check("statistics", stats == nil, err)
+		case 5:
+			index, err := c.Index(ctx, false)
+			check("index", index == nil, err)
+		case 6:
+			check("load", true, c.Load(ctx, "m"))
+		case 7:
+			out, err := c.Infer(ctx, &Request{Model: "m", Inputs: map[string]*tensor.Tensor{"x": tensor.From([]float32{1}, 1)}, Outputs: []string{"y"}})
+			check("infer", out == nil, err)
+			if err == nil && out.Outputs["y"].Len()*out.Outputs["y"].DType().Size() > 8*len(body) {
+				t.Errorf("%v of %d bytes", out.Outputs["y"], len(body))
+			}
 		}
 	})
 }

@@ -54,6 +54,13 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
+// uvarint reads a number, unless it has more bytes than it needs, which the usual codec keeps of fields that it does not know.
+func uvarint(r *mem.Reader) (uint64, bool) {
+	before := r.Remaining()
+	n, err := binary.ReadUvarint(r)
+	return n, err == nil && before-r.Remaining() == protowire.SizeVarint(n)
+}
+
 // request reads a request, unless it has something that the other codec reads, or complains of.
 func (codec) request(data mem.BufferSlice, q *oippb.ModelInferRequest) bool {
 	r := data.Reader()
@@ -61,9 +68,9 @@ func (codec) request(data mem.BufferSlice, q *oippb.ModelInferRequest) bool {
 	var raw [][]byte
 	var rest []byte // all other fields
 	for r.Remaining() > 0 {
-		tag, err := binary.ReadUvarint(r)
+		tag, ok := uvarint(r)
 		number, kind := protowire.DecodeTag(tag)
-		if err != nil || number < protowire.MinValidNumber {
+		if !ok || number < protowire.MinValidNumber {
 			return false
 		}
 		var size uint64
@@ -73,7 +80,7 @@ func (codec) request(data mem.BufferSlice, q *oippb.ModelInferRequest) bool {
 		}
 		switch kind {
 		case protowire.VarintType:
-			if size, err = binary.ReadUvarint(r); err != nil {
+			if size, ok = uvarint(r); !ok {
 				return false
 			}
 			rest = protowire.AppendVarint(rest, size)
@@ -83,7 +90,7 @@ func (codec) request(data mem.BufferSlice, q *oippb.ModelInferRequest) bool {
 		case protowire.Fixed64Type:
 			size = 8
 		case protowire.BytesType:
-			if size, err = binary.ReadUvarint(r); err != nil {
+			if size, ok = uvarint(r); !ok {
 				return false
 			}
 			if !mine {
