@@ -320,7 +320,7 @@ func (o *Options) serve(ctx context.Context, s *service.Service, listeners [2]ne
 	case err = <-ended:
 		running--
 	}
-	o.Log.Info("the server ends", "seconds", o.Drain.Seconds())
+	o.Log.Info("the server ends", "drain_seconds", o.Drain.Seconds())
 	end(web, calls, o.Drain)
 	for range running {
 		<-ended

@@ -212,7 +212,7 @@ func (b *loadTest) print(w io.Writer) {
 	}
 	t.Render()
 	if s.Runs > 0 {
-		fmt.Fprintf(w, "\n%s of %.3g in the mean", plural(s.Runs, "run"), float64(s.Rows)/float64(s.Runs))
+		fmt.Fprintf(w, "\n%s, %.3g rows in each on average", plural(s.Runs, "run"), float64(s.Rows)/float64(s.Runs))
 	}
 	if s.Requests != b.Requests || s.Failed > 0 {
 		fmt.Fprintf(w, "; the server answered %s meanwhile, and %d with an error: others use it, too", plural(s.Requests, "request"), s.Failed)

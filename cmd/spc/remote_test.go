@@ -231,7 +231,7 @@ func TestBenchOfAServer(t *testing.T) {
 		}
 	}
 	out := ok(t, "bench", "http://"+rest+"/v2/models/model", "--runs", "3", "--clients", "2")
-	for _, want := range []string{"batch 1, 2 clients, 3 requests in ", "p99", "queue", "runs of"} {
+	for _, want := range []string{"batch 1, 2 clients, 3 requests in ", "p99", "queue", " in each on average"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q lacks %q", out, want)
 		}

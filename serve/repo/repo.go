@@ -225,7 +225,10 @@ func (r *Repository) settle(ctx context.Context, k key, f found, force bool) {
 	r.retire(s.served)
 	s.served, s.state, s.reason = &served{model: m, file: File{f.path, size}}, Ready, ""
 	rows, why := m.Batch()
-	log.Info("model is ready", "seconds", time.Since(began).Seconds(), "max_batch_size", rows, "alone", why)
+	if why != "" { // requests run alone
+		log = log.With("alone", why)
+	}
+	log.Info("model is ready", "seconds", time.Since(began).Seconds(), "max_batch_size", rows)
 }
 
 func (r *Repository) load(ctx context.Context, f found, s *slot) (*host.Model, error) {
