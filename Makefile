@@ -199,6 +199,9 @@ zoo-graphs: zoo-python out/ort/node_modules ## the zoo's graphs in small forms, 
 	$(PYTHON) tests/zoo/export/export.py --small --out out/zoo/small
 	$(GO) run ./tests/zoo/cmd graphs --models out/zoo/small
 
+contrib-cases: out/ort/node_modules ## what ONNX Runtime computes with operators of its own, into tests/contrib/cases (needs node and npm; RUN='*Gelu' for some)
+	$(GO) run ./tests/contrib/gen $(if $(RUN),-run '$(RUN)')
+
 zoo-python: ## the packages that export the zoo (needs apt, unless they are there)
 	@$(PYTHON) -c 'import onnx, torch, torchvision' 2>/dev/null || apt-get install -qq -y python3-torch python3-torchvision python3-onnx >/dev/null 2>&1 || \
 		{ echo "the zoo needs Debian's python3-torch, python3-torchvision and python3-onnx, which could not be installed"; exit 1; }

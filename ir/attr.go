@@ -33,8 +33,8 @@ type field struct {
 	value     reflect.Value
 }
 
-func fields(op Op) []field {
-	v := reflect.ValueOf(op)
+func fields(owner any) []field {
+	v := reflect.ValueOf(owner)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
 		return nil
 	}
@@ -52,14 +52,15 @@ func fields(op Op) []field {
 	return out
 }
 
-// SetDefaults sets the attributes to the defaults of their tags.
-func SetDefaults(op Op) {
-	for _, f := range fields(op) {
+// SetDefaults sets the attributes of an operator, or of another pointer to a struct with such tags, to the defaults of
+// their tags.
+func SetDefaults(owner any) {
+	for _, f := range fields(owner) {
 		if !f.hasDef {
 			continue
 		}
 		if err := f.setText(f.def); err != nil {
-			panic(fmt.Sprintf("%s: default of attribute %s: %v", op.Kind(), f.name, err))
+			panic(fmt.Sprintf("%T: default of attribute %s: %v", owner, f.name, err))
 		}
 	}
 }
@@ -181,10 +182,10 @@ func empty(v any) bool {
 	return false
 }
 
-// SetAttr sets one attribute; it is an error when the operator has none of that
-// name, or one of another type.
-func SetAttr(op Op, name string, v any) error {
-	for _, f := range fields(op) {
+// SetAttr sets one attribute of an operator, or of what SetDefaults takes; it is an error when there is none of that name,
+// or one of another type.
+func SetAttr(owner any, name string, v any) error {
+	for _, f := range fields(owner) {
 		if f.name == name {
 			if err := f.set(v); err != nil {
 				return fmt.Errorf("attribute %s: %w", name, err)

@@ -219,6 +219,16 @@ func (g *Graph) NewStored(name string, t Type, s *Store) *Value {
 	return v
 }
 
+// Rename gives v another name, or one close to it where that is taken.
+func (v *Value) Rename(name string) {
+	if name == v.Name {
+		return
+	}
+	r := v.graph.root
+	delete(r.values, v.Name)
+	v.Name = r.unique(r.values, name, "v")
+}
+
 // SetConst turns v, a constant already, into another constant.
 func (v *Value) SetConst(t *tensor.Tensor) {
 	v.Const, v.Store, v.Type, v.Elems = t, nil, TypeOf(t), constElems(t)

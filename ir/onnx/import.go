@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"spc/ir"
+	"spc/ir/onnx/contrib"
 	"spc/ir/onnx/onnxpb"
 	"spc/ir/op"
 	"spc/ir/option"
@@ -33,6 +34,7 @@ type importer struct {
 	taken   map[string]bool                  // symbols
 	frees   map[*onnxpb.GraphProto][]string  // names that a graph takes from outside
 	tensors map[proto.Message]*tensor.Tensor // those made
+	settled map[*ir.Node]bool                // whose types were inferred because an expansion reads them
 	fresh   func() ir.Dim
 	refused UnsupportedError
 }
@@ -46,6 +48,7 @@ func newImporter(opts Options, path string) *importer {
 		taken:   map[string]bool{},
 		frees:   map[*onnxpb.GraphProto][]string{},
 		tensors: map[proto.Message]*tensor.Tensor{},
+		settled: map[*ir.Node]bool{},
 	}
 }
 
@@ -77,6 +80,14 @@ func (s *scope) nameOf(name string) string {
 		return out
 	}
 	return s.prefix + name
+}
+
+// nodeName returns the name that a node of this scope has in the graph, empty where it has none.
+func (s *scope) nodeName(p *onnxpb.NodeProto) string {
+	if p.GetName() == "" {
+		return ""
+	}
+	return s.prefix + p.GetName()
 }
 
 // kindError is an error of one of the kinds of package ir, whose text it leaves out.
@@ -584,12 +595,16 @@ func (im *importer) node(p *onnxpb.NodeProto, sc *scope) error {
 	}
 	kind := op.KindOf(domain, p.GetOpType())
 	def := op.Lookup(kind)
-	if def == nil && kind != "Constant" || slices.Contains(inputs, unknown) {
+	extra := contrib.Lookup(kind)
+	if def == nil && extra == nil && kind != "Constant" || slices.Contains(inputs, unknown) {
 		return errLost
 	}
 	attrs, err := im.attributes(p, sc)
 	if err != nil {
 		return err
+	}
+	if extra != nil {
+		return im.expand(p, extra, attrs, inputs, sc)
 	}
 	l := &op.Legacy{Opset: opset, Kind: kind, Attrs: attrs, Inputs: inputs, Graph: sc.graph, Outs: len(outputs)}
 	if kind == "Constant" {
@@ -607,10 +622,7 @@ func (im *importer) node(p *onnxpb.NodeProto, sc *scope) error {
 	if len(outputs) == 0 {
 		return nil // nobody wants what it computes
 	}
-	name := p.GetName()
-	if name != "" {
-		name = sc.prefix + name
-	}
+	name := sc.nodeName(p)
 	ids := make([]string, len(outputs))
 	for i, out := range outputs {
 		if out != "" {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"spc/ir"
+	"spc/ir/onnx/contrib"
 	"spc/ir/onnx/onnxpb"
 	"spc/ir/op"
 )
@@ -25,6 +26,8 @@ type UnsupportedOp struct {
 	Name   string
 	Opset  int
 	Nodes  []string
+	// Instead says how to have a model without the operator, where that is known; else it is empty.
+	Instead string
 }
 
 func (e *UnsupportedError) Error() string {
@@ -46,6 +49,9 @@ func (e *UnsupportedError) Error() string {
 	}
 	for _, o := range e.Ops {
 		fmt.Fprintf(&b, "\n  %s (opset %d) at %s: %s", o.kind(), o.Opset, count(len(o.Nodes), "node"), oneLine(strings.Join(o.Nodes, ", ")))
+		if o.Instead != "" {
+			fmt.Fprintf(&b, "; %s", o.Instead)
+		}
 	}
 	for _, s := range e.Others {
 		b.WriteString("\n  " + oneLine(s))
@@ -138,13 +144,14 @@ func (s *survey) nodes(nodes []*onnxpb.NodeProto, opsets map[string]int, in stri
 			continue
 		}
 		d, name := canonical(n.GetDomain()), n.GetOpType()
-		if d == "" && name == "Constant" || op.Lookup(op.KindOf(d, name)) != nil {
+		kind := op.KindOf(d, name)
+		if kind == "Constant" || op.Lookup(kind) != nil || contrib.Lookup(kind) != nil {
 			continue
 		}
-		o := s.ops[op.KindOf(d, name)]
+		o := s.ops[kind]
 		if o == nil {
-			o = &UnsupportedOp{Domain: d, Name: name, Opset: opsets[d]}
-			s.ops[op.KindOf(d, name)] = o
+			o = &UnsupportedOp{Domain: d, Name: name, Opset: opsets[d], Instead: contrib.Instead(d, name)}
+			s.ops[kind] = o
 		}
 		label := n.GetName()
 		if label == "" {

@@ -1,0 +1,32 @@
+package contrib
+
+import "strings"
+
+// Table lists every operator, grouped as the files of this package are.
+var Table = []Def{
+	// Elementwise: gelu.go.
+	{Kind: Domain + ":BiasGelu", In: [2]int{2, 2}, Out: [2]int{1, 1}, Expand: biasGelu},
+	{Kind: Domain + ":FastGelu", In: [2]int{1, 2}, Out: [2]int{1, 1}, Expand: fastGelu},
+	{Kind: Domain + ":Gelu", In: [2]int{1, 1}, Out: [2]int{1, 1}, Expand: gelu},
+	{Kind: Domain + ":QuickGelu", In: [2]int{1, 1}, Out: [2]int{1, 1}, Expand: quickGelu},
+
+	// Products: matmul.go.
+	{Kind: Domain + ":FusedMatMul", In: [2]int{2, 2}, Out: [2]int{1, 1}, Expand: fusedMatMul},
+}
+
+// Instead says how to have a model without an operator that is in neither table, where that is known.
+func Instead(domain, name string) string {
+	switch {
+	case domain == "com.microsoft.nchwc":
+		return "ONNX Runtime's optimisation level 'all' writes it for the machine that it runs on: save the model at the level 'extended'"
+	case domain != Domain:
+		return ""
+	case strings.Contains(name, "Search") || name == "Sampling":
+		return "it runs a decoder until it ends: export the decoder itself, and choose tokens outside of it"
+	case strings.HasPrefix(name, "Nhwc") || strings.HasPrefix(name, "QOrdered") || name == "EPContext":
+		return "ONNX Runtime writes it for a device: save the model for the CPU, at the level 'extended' or below"
+	case strings.HasPrefix(name, "Packed") || name == "PagedAttention" || name == "RemovePadding" || name == "RestorePadding":
+		return "it is of models without padding: export the model with padding, or save it at the level 'basic'"
+	}
+	return "save the model at ONNX Runtime's optimisation level 'basic', which adds no operator of its own"
+}
