@@ -3,19 +3,11 @@ package client_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -36,6 +28,7 @@ import (
 	"spc/serve"
 	"spc/serve/host"
 	"spc/tests/archs"
+	"spc/tests/serve/certificate"
 )
 
 // images, halves, kinds and sums are models of floats, of 16-bit floats, of all sorts of types, and with a state.
@@ -419,50 +412,12 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// pair writes a certificate and its key, which another signs, or itself.
-func pair(t *testing.T, dir, name string, by *tls.Certificate) (cert tls.Certificate, certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: by == nil, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, DNSNames: []string{"models.test"},
-	}
-	parent, signer := c, any(key)
-	if by != nil {
-		if parent, err = x509.ParseCertificate(by.Certificate[0]); err != nil {
-			t.Fatal(err)
-		}
-		signer = by.PrivateKey
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
-	certFile, keyFile = filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
-	write(t, certFile, certPEM)
-	write(t, keyFile, keyPEM)
-	if cert, err = tls.X509KeyPair(certPEM, keyPEM); err != nil {
-		t.Fatal(err)
-	}
-	return cert, certFile, keyFile
-}
-
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
-	ca, caFile, _ := pair(t, dir, "ca", nil)
-	_, certFile, keyFile := pair(t, dir, "server", &ca)
-	_, clientCert, clientKey := pair(t, dir, "client", &ca)
-	_, stranger, strangerKey := pair(t, dir, "stranger", nil)
+	ca, caFile, _ := certificate.Pair(t, dir, "ca", nil)
+	_, certFile, keyFile := certificate.Pair(t, dir, "server", &ca)
+	_, clientCert, clientKey := certificate.Pair(t, dir, "client", &ca)
+	_, stranger, strangerKey := certificate.Pair(t, dir, "stranger", nil)
 	change := func(o *serve.Options) { o.Cert, o.Key, o.ClientCA = certFile, keyFile, caFile }
 	s := start(t, change)
 	socket := start(t, func(o *serve.Options) {
@@ -477,14 +432,14 @@ func TestTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		config.ServerName = "models.test"
+		config.ServerName = certificate.Name
 		out, err := connect(t, server, client.Options{TLS: config}).Infer(t.Context(), &client.Request{Model: "images", Inputs: in})
 		if err != nil || !equal(out.Outputs, want) {
 			t.Errorf("%s: %+v (%v)", server, out, err)
 		}
 		for name, files := range map[string][4]string{
-			"without a certificate": {caFile, "", "", "models.test"}, "with one that nobody signed": {caFile, stranger, strangerKey, "models.test"},
-			"without its authority": {"", clientCert, clientKey, "models.test"}, "by another name": {caFile, clientCert, clientKey, "other.test"},
+			"without a certificate": {caFile, "", "", certificate.Name}, "with one that nobody signed": {caFile, stranger, strangerKey, certificate.Name},
+			"without its authority": {"", clientCert, clientKey, certificate.Name}, "by another name": {caFile, clientCert, clientKey, "other.test"},
 		} {
 			config, err := client.ReadTLS(files[0], files[1], files[2])
 			if err != nil {

@@ -5,17 +5,11 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -39,6 +33,7 @@ import (
 	"spc/serve"
 	"spc/serve/host"
 	"spc/serve/oip/oippb"
+	"spc/tests/serve/certificate"
 )
 
 func TestTokens(t *testing.T) {
@@ -112,53 +107,12 @@ func TestPagesOfOtherSites(t *testing.T) {
 	}
 }
 
-// pair writes a certificate and its key, which another signs, or itself.
-func pair(t *testing.T, dir, name string, by *tls.Certificate) (cert tls.Certificate, certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: by == nil, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	parent, signer := c, any(key)
-	if by != nil {
-		if parent, err = x509.ParseCertificate(by.Certificate[0]); err != nil {
-			t.Fatal(err)
-		}
-		signer = by.PrivateKey
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
-	certFile, keyFile = filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
-	for f, b := range map[string][]byte{certFile: certPEM, keyFile: keyPEM} {
-		if err := os.WriteFile(f, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if cert, err = tls.X509KeyPair(certPEM, keyPEM); err != nil {
-		t.Fatal(err)
-	}
-	return cert, certFile, keyFile
-}
-
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
-	ca, caFile, _ := pair(t, dir, "ca", nil)
-	_, certFile, keyFile := pair(t, dir, "server", &ca)
-	client, _, _ := pair(t, dir, "client", &ca)
-	stranger, _, _ := pair(t, dir, "stranger", nil)
+	ca, caFile, _ := certificate.Pair(t, dir, "ca", nil)
+	_, certFile, keyFile := certificate.Pair(t, dir, "server", &ca)
+	client, _, _ := certificate.Pair(t, dir, "client", &ca)
+	stranger, _, _ := certificate.Pair(t, dir, "stranger", nil)
 	s := start(t, func(o *serve.Options) { o.Cert, o.Key, o.ClientCA = certFile, keyFile, caFile })
 	roots := x509.NewCertPool()
 	leaf, err := x509.ParseCertificate(ca.Certificate[0])

@@ -16,6 +16,7 @@ import (
 	"spc"
 	"spc/ir/tensor"
 	"spc/tests/archs"
+	"spc/tests/serve/process"
 )
 
 // threads that the server has, and the runs that it is compared with.
@@ -140,10 +141,10 @@ func (m *model) form(ctx context.Context, onnx []byte, sparsity float64) error {
 		if err != nil {
 			return err
 		}
-		if d := distance(got[m.output].F32s(), want[m.output].F32s()); !(d <= m.tolerance) {
+		if d := process.Distance(got[m.output].F32s(), want[m.output].F32s()); !(d <= m.tolerance) {
 			return fmt.Errorf("spc and the interpreter are %.2g apart", d)
 		}
-		if q.answers = append(q.answers, got[m.output].F32s()); len(q.answers) == 2 && distance(q.answers[0], q.answers[1]) < 100*m.tolerance {
+		if q.answers = append(q.answers, got[m.output].F32s()); len(q.answers) == 2 && process.Distance(q.answers[0], q.answers[1]) < 100*m.tolerance {
 			return errors.New("the two forms answer alike")
 		}
 	}
@@ -154,31 +155,11 @@ func (m *model) form(ctx context.Context, onnx []byte, sparsity float64) error {
 func (m *model) right(q *question, got []float32) error {
 	nearest := math.Inf(1)
 	for _, want := range q.answers {
-		d := distance(got, want)
+		d := process.Distance(got, want)
 		if d == 0 || !m.alone && d <= m.tolerance {
 			return nil
 		}
 		nearest = min(nearest, d)
 	}
 	return fmt.Errorf("a wrong answer of %s: %v, %.2g from the nearest of %v", m.name, got, nearest, q.answers)
-}
-
-// distance is the norm of the difference of two lists over that of the second: 0 where they are equal, and infinite where they cannot be compared.
-func distance(a, b []float32) float64 {
-	if len(a) != len(b) {
-		return math.Inf(1)
-	}
-	diff, norm := 0.0, 0.0
-	for i := range a {
-		d := float64(a[i]) - float64(b[i])
-		diff += d * d
-		norm += float64(b[i]) * float64(b[i])
-	}
-	if diff == 0 {
-		return 0
-	}
-	if math.IsNaN(diff) || norm == 0 {
-		return math.Inf(1)
-	}
-	return math.Sqrt(diff / norm)
 }

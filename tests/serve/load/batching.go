@@ -367,7 +367,7 @@ func (c *client) right(r *oippb.ModelInferResponse, x *Setting, tolerance float6
 		if same {
 			return nil
 		}
-		if d := distance(got, want); !x.Together || !(d <= tolerance) {
+		if d := process.Distance(got, want); !x.Together || !(d <= tolerance) {
 			return fmt.Errorf("a wrong answer: %s is off by %.2g of its norm, want %.2g", o.Name, d, tolerance)
 		}
 		return nil

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -167,21 +166,4 @@ func await(ctx context.Context, address, model string) error {
 			return fmt.Errorf("%s is not ready: %v", model, err)
 		}
 	}
-}
-
-// distance is the norm of the difference of two lists over that of the second.
-func distance(a, b []float32) float64 {
-	if len(a) != len(b) {
-		return math.Inf(1)
-	}
-	diff, norm := 0.0, 0.0
-	for i := range a {
-		d := float64(a[i]) - float64(b[i])
-		diff += d * d
-		norm += float64(b[i]) * float64(b[i])
-	}
-	if diff == 0 {
-		return 0
-	}
-	return math.Sqrt(diff / norm)
 }
