@@ -55,10 +55,12 @@ type Maker struct {
 
 // Make makes the cases of a row.
 func (r *Row) Make() []*Case {
-	m := &Maker{Rand: rand.New(rand.NewPCG(1, 2)), kind: r.Kind}
+	m := r.maker()
 	r.Cases(m)
 	return m.Cases
 }
+
+func (r *Row) maker() *Maker { return &Maker{Rand: rand.New(rand.NewPCG(1, 2)), kind: r.Kind} }
 
 // File is the name of the row's file among the cases.
 func (r *Row) File() string { return strings.ReplaceAll(r.Kind, ":", ".") + ".zip" }
@@ -80,11 +82,11 @@ func (m *Maker) Case(format string, args ...any) *Case {
 	return c
 }
 
-// Floats makes a tensor of f32 between -scale and scale.
+// Floats makes a tensor of f32 between -scale and scale, of which there are 256, so that it compresses.
 func (m *Maker) Floats(scale float64, shape ...int) *tensor.Tensor {
 	t := tensor.New(tensor.F32, shape...)
 	for i := range t.F32s() {
-		t.F32s()[i] = float32((2*m.Float64() - 1) * scale)
+		t.F32s()[i] = float32(float64(m.IntN(256)-128) / 128 * scale)
 	}
 	return t
 }

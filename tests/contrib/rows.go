@@ -7,4 +7,10 @@ var Rows = []Row{
 	{Kind: Domain + ":Gelu", Cases: gelu, Rel: 1e-5, Abs: 1e-6},
 	{Kind: Domain + ":QuickGelu", Cases: quickGelu, Rel: 1e-5, Abs: 1e-6},
 	{Kind: Domain + ":FusedMatMul", Cases: fusedMatMul, Rel: 1e-5, Abs: 1e-5},
+	{Kind: Domain + ":GatherBlockQuantized", Cases: gatherBlockQuantized, Rel: 1e-6, Abs: 1e-7},
+	{Kind: Domain + ":MatMulNBits", Cases: matMulNBits, Rel: 1e-5, Abs: 1e-4},
+	{Kind: "SimplifiedLayerNormalization", Cases: simplifiedLayerNorm, Rel: 1e-5, Abs: 1e-6},
+	{Kind: Domain + ":SkipSimplifiedLayerNormalization", Cases: skipSimplifiedLayerNorm, Rel: 1e-5, Abs: 1e-6},
+	{Kind: Domain + ":GroupQueryAttention", Cases: groupQueryAttention, Rel: 1e-5, Abs: 1e-5},
+	{Kind: Domain + ":RotaryEmbedding", Cases: rotaryEmbedding, Rel: 1e-5, Abs: 1e-6},
 }

@@ -208,3 +208,6 @@ func (c *call) ints(list ...int) *ir.Value { return c.constant(tensor.Ints(list.
 func (c *call) scalar(x float64, like *ir.Value) *ir.Value {
 	return c.constant(tensor.Scalar(x).To(like.Type.DType))
 }
+
+// int makes a constant scalar of i64.
+func (c *call) int(x int) *ir.Value { return c.constant(tensor.Scalar(int64(x))) }

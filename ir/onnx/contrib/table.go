@@ -10,8 +10,18 @@ var Table = []Def{
 	{Kind: Domain + ":Gelu", In: [2]int{1, 1}, Out: [2]int{1, 1}, Expand: gelu},
 	{Kind: Domain + ":QuickGelu", In: [2]int{1, 1}, Out: [2]int{1, 1}, Expand: quickGelu},
 
-	// Products: matmul.go.
+	// Products: matmul.go, nbits.go, gatherquantized.go.
 	{Kind: Domain + ":FusedMatMul", In: [2]int{2, 2}, Out: [2]int{1, 1}, Expand: fusedMatMul},
+	{Kind: Domain + ":GatherBlockQuantized", In: [2]int{3, 4}, Out: [2]int{1, 1}, Expand: gatherBlockQuantized},
+	{Kind: Domain + ":MatMulNBits", In: [2]int{3, 6}, Out: [2]int{1, 1}, Expand: matMulNBits},
+
+	// Norms: rmsnorm.go.
+	{Kind: "SimplifiedLayerNormalization", In: [2]int{2, 2}, Out: [2]int{1, 2}, Expand: simplifiedLayerNorm},
+	{Kind: Domain + ":SkipSimplifiedLayerNormalization", In: [2]int{3, 4}, Out: [2]int{1, 4}, Expand: skipSimplifiedLayerNorm},
+
+	// Attention: groupquery.go, rotary.go.
+	{Kind: Domain + ":GroupQueryAttention", In: [2]int{1, 16}, Out: [2]int{1, 4}, Expand: groupQueryAttention},
+	{Kind: Domain + ":RotaryEmbedding", In: [2]int{4, 4}, Out: [2]int{1, 1}, Expand: rotaryEmbedding},
 }
 
 // Instead says how to have a model without an operator that is in neither table, where that is known.
