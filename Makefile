@@ -198,6 +198,10 @@ zoo-avx2: build zoo-python out/ort/node_modules ## the same on one thread, spc w
 zoo-graphs: zoo-python out/ort/node_modules ## the zoo's graphs in small forms, without weights, and what ONNX Runtime makes of them, into tests/zoo/graphs (needs node, npm and apt)
 	$(PYTHON) tests/zoo/export/export.py --small --out out/zoo/small
 	$(GO) run ./tests/zoo/cmd graphs --models out/zoo/small
+	$(GO) run ./tests/zoo/cmd forms
+
+zoo-forms: out/ort/node_modules ## the zoo's transformers as ONNX Runtime saves them, and with weights of 4 bits, into folders of tests/zoo/graphs (needs node and npm)
+	$(GO) run ./tests/zoo/cmd forms
 
 contrib-cases: out/ort/node_modules ## what ONNX Runtime computes with operators of its own, into tests/contrib/cases (needs node and npm; RUN='*Gelu' for some)
 	$(GO) run ./tests/contrib/gen $(if $(RUN),-run '$(RUN)')

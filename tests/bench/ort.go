@@ -106,12 +106,15 @@ type file struct {
 	File string `json:"file"`
 }
 
-// request is a line to the worker, one of Load, Run and Outputs.
+// request is a line to the worker, one of Load, Run, Outputs and Optimise.
 type request struct {
-	Load    string `json:"load,omitempty"`
-	Inputs  []file `json:"inputs,omitempty"`
-	Run     int    `json:"run,omitempty"`
-	Outputs string `json:"outputs,omitempty"`
+	Load     string `json:"load,omitempty"`
+	Inputs   []file `json:"inputs,omitempty"`
+	Run      int    `json:"run,omitempty"`
+	Outputs  string `json:"outputs,omitempty"`
+	Optimise string `json:"optimise,omitempty"`
+	Level    string `json:"level,omitempty"`
+	To       string `json:"to,omitempty"`
 }
 
 // answer is the worker's line to that.
@@ -195,6 +198,12 @@ func (w *Worker) Evaluate(model string, inputs map[string]*tensor.Tensor) (map[s
 		return nil, err
 	}
 	return w.Outputs()
+}
+
+// Optimise has ONNX Runtime save an ONNX file as its optimiser leaves it at a level: basic, extended or all.
+func (w *Worker) Optimise(model, level, to string) error {
+	_, err := w.ask(request{Optimise: model, Level: level, To: to})
+	return err
 }
 
 // types maps element types to ONNX Runtime's names.

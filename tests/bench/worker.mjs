@@ -6,6 +6,7 @@
 //	{"load": MODEL, "inputs": [{"name", "type", "dims", "file"}]}   {"ms": T}
 //	{"run": N}                                                      {"runs": [ms, ...]}
 //	{"outputs": FOLDER}                                             {"outputs": [{"name", "type", "dims", "file"}]}
+//	{"optimise": MODEL, "level": LEVEL, "to": FILE}                 {}
 //
 // FOLDER is where npm installed onnxruntime-node. Tensors are files of raw bytes.
 // What goes wrong is answered by {"error": TEXT}.
@@ -57,6 +58,11 @@ const commands = {
       return { name, type, dims, file };
     });
     return { outputs };
+  },
+  async optimise(model, { level, to }) {
+    const options = { graphOptimizationLevel: level, optimizedModelFilePath: to, intraOpNumThreads: 1, interOpNumThreads: 1 };
+    await (await ort.InferenceSession.create(model, options)).release();
+    return {};
   },
 };
 

@@ -75,11 +75,29 @@ func (g *Graph) refill(m *onnxpb.ModelProto) error {
 
 // Write writes the model in an ONNX file, without its weights, as NAME.onnx.gz into a folder.
 func Write(ctx context.Context, folder, name, model string) error {
+	return write(folder, name, model, func(b []byte) ([]byte, error) { return stripped(ctx, b) })
+}
+
+// WriteUnscaled is Write of a model that cannot be run.
+func WriteUnscaled(folder, name, model string) error {
+	return write(folder, name, model, func(b []byte) ([]byte, error) {
+		m := new(onnxpb.ModelProto)
+		if err := proto.Unmarshal(b, m); err != nil {
+			return nil, err
+		}
+		if err := strip(m); err != nil {
+			return nil, err
+		}
+		return proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	})
+}
+
+func write(folder, name, model string, strip func([]byte) ([]byte, error)) error {
 	b, err := os.ReadFile(model)
 	if err != nil {
 		return err
 	}
-	if b, err = stripped(ctx, b); err != nil {
+	if b, err = strip(b); err != nil {
 		return fmt.Errorf("%s: %w", model, err)
 	}
 	return atomicfile.Write(graphFile(folder, name), func(out io.Writer) error {

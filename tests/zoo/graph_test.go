@@ -2,7 +2,6 @@ package zoo
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,23 +22,15 @@ func TestEveryMemberHasAGraphAndOutputs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := os.ReadDir(Graphs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var listed, graphs []string
+	var listed []string
 	for _, m := range members {
 		listed = append(listed, m.Name)
 		if len(outputs[m.Name]) == 0 {
 			t.Errorf("%s has no outputs in %s", m.Name, outputsFile(Graphs))
 		}
 	}
-	for _, f := range files {
-		if f.Name() != filepath.Base(outputsFile(Graphs)) {
-			graphs = append(graphs, strings.TrimSuffix(f.Name(), suffix))
-		}
-	}
 	slices.Sort(listed)
+	graphs := names(t, Graphs)
 	if !slices.Equal(listed, graphs) {
 		t.Errorf("the list and the graphs are not of the same members:\n%v\n%v", listed, graphs)
 	}
@@ -48,12 +39,15 @@ func TestEveryMemberHasAGraphAndOutputs(t *testing.T) {
 	}
 }
 
-func TestGraphsAgreeWithONNXRuntime(t *testing.T) {
-	outputs, err := ReadOutputs(Graphs)
+func TestGraphsAgreeWithONNXRuntime(t *testing.T) { agreeWithONNXRuntime(t, Graphs) }
+
+// agreeWithONNXRuntime compiles the graphs of a folder dense.
+func agreeWithONNXRuntime(t *testing.T, folder string) {
+	outputs, err := ReadOutputs(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	eachGraph(t, spc.PruneOptions{}, func(t *testing.T, c *compiled) {
+	eachGraph(t, folder, spc.PruneOptions{}, func(t *testing.T, c *compiled) {
 		want := outputs[c.name]
 		if len(c.got) != len(want) {
 			t.Errorf("%d outputs, want %d", len(c.got), len(want))
@@ -64,14 +58,16 @@ func TestGraphsAgreeWithONNXRuntime(t *testing.T) {
 				t.Errorf("output %s is %v, want %s", output, x, s.Type)
 				continue
 			}
-			e := SampleOf(output, x).Differ(s)
-			report(t, output, e)
+			report(t, output, SampleOf(output, x).Differ(s))
 		}
 	})
 }
 
-func TestPrunedGraphsAgreeWithInterpreter(t *testing.T) {
-	eachGraph(t, spc.PruneOptions{Sparsity: 0.8}, func(t *testing.T, c *compiled) {
+func TestPrunedGraphsAgreeWithInterpreter(t *testing.T) { agreeWithInterpreter(t, Graphs, 0.8) }
+
+// agreeWithInterpreter compiles the graphs of a folder pruned.
+func agreeWithInterpreter(t *testing.T, folder string, sparsity float64) {
+	eachGraph(t, folder, spc.PruneOptions{Sparsity: sparsity}, func(t *testing.T, c *compiled) {
 		if c.model.Explain().Totals.PrunableZeros == 0 {
 			t.Error("nothing is pruned")
 		}
@@ -100,6 +96,19 @@ func TestPrunedGraphsAgreeWithInterpreter(t *testing.T) {
 	})
 }
 
+// names lists the graphs of a folder.
+func names(t *testing.T, folder string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*"+suffix))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s holds no graphs: %v", folder, err)
+	}
+	for i, f := range files {
+		files[i] = strings.TrimSuffix(filepath.Base(f), suffix)
+	}
+	return files
+}
+
 func report(t *testing.T, output string, e float64) {
 	t.Helper()
 	t.Logf("output %s: relative l2 error %.1e", output, e)
@@ -116,16 +125,12 @@ type compiled struct {
 	inputs, got map[string]*tensor.Tensor // the outputs that are compared
 }
 
-// eachGraph compiles each graph, runs what is read back from the compiled file, and calls check with the compared outputs.
-func eachGraph(t *testing.T, o spc.PruneOptions, check func(t *testing.T, c *compiled)) {
-	members, err := Members("list")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, member := range members {
-		t.Run(member.Name, func(t *testing.T) {
+// eachGraph compiles each graph of a folder, runs what is read back from the compiled file, and calls check with the compared outputs.
+func eachGraph(t *testing.T, folder string, o spc.PruneOptions, check func(t *testing.T, c *compiled)) {
+	for _, name := range names(t, folder) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g, err := Read(Graphs, member.Name)
+			g, err := Read(folder, name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,7 +159,7 @@ func eachGraph(t *testing.T, o spc.PruneOptions, check func(t *testing.T, c *com
 			if err != nil {
 				t.Fatal(err)
 			}
-			check(t, &compiled{member.Name, g, m, inputs, got})
+			check(t, &compiled{name, g, m, inputs, got})
 		})
 	}
 }

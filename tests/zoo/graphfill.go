@@ -5,8 +5,11 @@ import (
 	"compress/gzip"
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"iter"
 	"math"
+	"math/rand/v2"
 	"strconv"
 
 	"spc/ir/onnx/onnxpb"
@@ -17,23 +20,34 @@ import (
 // location stands, in a tensor without elements, for the file that external data would be in.
 const location = "drawn"
 
-// strip takes the elements of float tensors out of a model, but for those of a few elements and for tables that compress
-// well, and leaves their mean and standard deviation, written as external data.
+// strip takes the elements of tensors of floats and of bytes out of a model, but for those of a few elements and for tables that
+// compress well, and leaves their mean and standard deviation, written as external data.
 func strip(m *onnxpb.ModelProto) error {
 	for name, p := range tensors(m.Graph) {
 		t, err := tensor.FromProto(p, nil)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if t.DType() != tensor.F32 || t.Len() <= 16 || packs(t.Bytes()) {
+		if t.Len() <= 16 || packs(t.Bytes()) {
 			continue
 		}
-		p.RawData, p.FloatData = nil, nil
+		f := bytesFill
+		switch t.DType() {
+		case tensor.F32:
+			f = fillOf(t.F32s())
+		case tensor.U8:
+		default:
+			continue
+		}
+		p.RawData, p.FloatData, p.Int32Data = nil, nil, nil
 		p.DataLocation = onnxpb.TensorProto_EXTERNAL
-		describe(p, fillOf(t.F32s()))
+		describe(p, f)
 	}
 	return nil
 }
+
+// bytesFill is what describes bytes, which pack integers of fewer bits: each of the 256 is as likely.
+var bytesFill = archs.Fill{Mean: 127.5, Std: 73.9}
 
 // packs reports whether bytes compress to a fifth: those of masks, grids and repeated tables do, those of weights do not.
 func packs(b []byte) bool {
@@ -106,15 +120,31 @@ func refill(m *onnxpb.ModelProto) error {
 		for _, d := range p.Dims {
 			n *= int(d)
 		}
-		x := make([]float32, n)
-		f.Draw(seed, name, x)
-		p.RawData = make([]byte, 4*n)
-		for i, v := range x {
-			binary.LittleEndian.PutUint32(p.RawData[4*i:], math.Float32bits(v))
+		if p.DataType == int32(tensor.U8) {
+			p.RawData = drawBytes(name, n)
+		} else {
+			x := make([]float32, n)
+			f.Draw(seed, name, x)
+			p.RawData = make([]byte, 4*n)
+			for i, v := range x {
+				binary.LittleEndian.PutUint32(p.RawData[4*i:], math.Float32bits(v))
+			}
 		}
 		p.DataLocation, p.ExternalData = onnxpb.TensorProto_DEFAULT, nil
 	}
 	return nil
+}
+
+// drawBytes draws n bytes for the tensor of a name.
+func drawBytes(name string, n int) []byte {
+	h := fnv.New64a()
+	io.WriteString(h, name)
+	r := rand.New(rand.NewPCG(seed, h.Sum64()))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
 }
 
 // tensors yields the initializers and the constants of a graph and of those inside of it, by the names of their values.

@@ -14,7 +14,7 @@ import (
 )
 
 // commands lists the commands.
-var commands = []func() *cobra.Command{graphsCommand}
+var commands = []func() *cobra.Command{graphsCommand, formsCommand}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
