@@ -7,4 +7,8 @@ var Rows = []Row{
 	{Kind: Domain + ":Gelu", Cases: gelu, Rel: 1e-5, Abs: 1e-6},
 	{Kind: Domain + ":QuickGelu", Cases: quickGelu, Rel: 1e-5, Abs: 1e-6},
 	{Kind: Domain + ":FusedMatMul", Cases: fusedMatMul, Rel: 1e-5, Abs: 1e-5},
+	{Kind: Domain + ":FusedConv", Cases: fusedConv, Rel: 1e-5, Abs: 1e-5},
+	{Kind: Domain + ":FusedGemm", Cases: fusedGemm, Rel: 1e-5, Abs: 1e-5},
+	{Kind: Domain + ":EmbedLayerNormalization", Cases: embedLayerNormalization, Rel: 1e-5, Abs: 1e-5},
+	{Kind: Domain + ":SkipLayerNormalization", Cases: skipLayerNormalization, Rel: 1e-5, Abs: 1e-5},
 }
