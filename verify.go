@@ -17,6 +17,7 @@ import (
 	"spc/ir/onnx"
 	"spc/ir/tensor"
 	"spc/passes"
+	"spc/passes/fold"
 )
 
 // ImportOptions say which ONNX model to import, as those of the same names do for Compile.
@@ -165,9 +166,18 @@ func (m *Model) reference(ctx context.Context, o *Original) (*Reference, error) 
 		return m.Unaltered(o), nil
 	}
 	names := passes.Names()
-	before := passes.Options{StopAfter: names[slices.Index(names, "prune")-1]}
+	prune := slices.Index(names, "prune")
+	before := passes.Options{StopAfter: names[prune-1]}
 	folded, err := o.passed(ctx, before)
 	if err != nil {
+		return nil, err
+	}
+	widened, err := o.widened(ctx, before)
+	if err != nil {
+		return nil, err
+	}
+	rest := widened.Clone()
+	if err := runPasses(ctx, rest, passes.Options{Disable: slices.Concat(names[1:prune], passes.With(passes.Alters))}); err != nil {
 		return nil, err
 	}
 	fused, err := o.passed(ctx, unaltered())
@@ -176,10 +186,15 @@ func (m *Model) reference(ctx context.Context, o *Original) (*Reference, error) 
 	}
 	why := ""
 	for _, try := range []struct {
-		dense *ir.Graph
-		about string
-	}{{folded, "after the passes up to " + before.StopAfter}, {fused, "after all passes but prune, quantize and choose"}} {
-		g, err := verify.WithWeights(try.dense, m.graph, fused, unpack)
+		dense, fused *ir.Graph
+		about        string
+	}{
+		{folded, fused, "after the passes up to " + before.StopAfter},
+		{fused, fused, "after all passes but prune, quantize and choose"},
+		{widened, rest, "as it is pruned, after the passes up to " + before.StopAfter},
+		{rest, rest, "as it is pruned, after all passes but prune, quantize and choose"},
+	} {
+		g, err := verify.WithWeights(try.dense, m.graph, try.fused, unpack)
 		if err != nil {
 			why = err.Error()
 			continue
@@ -223,6 +238,21 @@ func unaltered() passes.Options { return passes.Options{Disable: passes.With(pas
 func (o *Original) passed(ctx context.Context, po passes.Options) (*ir.Graph, error) {
 	g := o.graph.Clone()
 	return g, runPasses(ctx, g, po)
+}
+
+// widened returns the graph after passes that leave narrow weights to pruning, which widens them.
+func (o *Original) widened(ctx context.Context, before passes.Options) (*ir.Graph, error) {
+	g := o.graph.Clone()
+	c, err := new(CompileOptions).passContext(nil)
+	if err != nil {
+		return nil, err
+	}
+	c.Unpruned = true
+	if err := passes.Run(ctx, c, g, before); err != nil {
+		return nil, err
+	}
+	_, err = fold.Constants(g)
+	return g, err
 }
 
 // runPasses runs the passes of a compilation with default options.

@@ -84,6 +84,7 @@ type Context struct {
 	Report  Report
 
 	Portable bool // the graph is to be written as ONNX
+	Unpruned bool // the passes before prune do what they do where zeros are asked for
 	Store16  bool // the target reads weights of 16 bits as they are
 
 	Depthwise8 bool // the target has kernels for depthwise convolutions of 8-bit integers
@@ -132,7 +133,7 @@ var Pipeline = []Pass{
 		Name: "spell", Doc: "spell out how weights are quantised that are to be pruned",
 		Needs: Typed,
 		Run: func(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
-			if !c.Prune.Asks() {
+			if !c.asks() {
 				return 0, nil
 			}
 			return quant.Spell(g)
@@ -142,7 +143,7 @@ var Pipeline = []Pass{
 		Name: "quantized", Doc: "recognise products of integers between DequantizeLinear nodes",
 		Needs: Typed, Role: Unportable,
 		Run: func(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
-			if c.Prune.Asks() { // narrow comes after that
+			if c.asks() { // narrow comes after that
 				return 0, nil
 			}
 			return quant.Products(g, c.Depthwise8)
@@ -338,10 +339,13 @@ func Choose(c *Context, g *ir.Graph) (err error) {
 	return err
 }
 
+// asks reports whether the passes before prune leave narrow weights to it.
+func (c *Context) asks() bool { return c.Unpruned || c.Prune.Asks() }
+
 // foldConstants folds what is constant but what makes weights that are to be pruned.
 func foldConstants(_ context.Context, c *Context, g *ir.Graph) (int, error) {
-	if c.Prune.Asks() {
-		return fold.ConstantsBut(g, quant.Widens)
+	if c.asks() {
+		return fold.ConstantsBut(g, quant.Widening(g))
 	}
 	return fold.Constants(g)
 }

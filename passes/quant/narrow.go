@@ -33,9 +33,33 @@ func Spell(g *ir.Graph) (int, error) {
 	return n + k, err
 }
 
-// Widens reports whether n makes nothing but weights of a constant in a narrow type:
-// one that must not be folded if weights are to stay narrow.
-func Widens(n *ir.Node) bool {
+// Widening returns which nodes of g must not be folded if weights are to stay narrow: those that make nothing but weights of
+// a constant in a narrow type, and not for products that are constant themselves.
+func Widening(g *ir.Graph) func(n *ir.Node) bool {
+	constant := map[*ir.Value]bool{}
+	is := func(v *ir.Value) bool { return v == nil || v.IsConst() || constant[v] }
+	for sub := range g.All() {
+		for _, n := range sub.Nodes {
+			if len(n.Inputs) == 0 || !ir.Pure(n.Op) || len(ir.Subgraphs(n.Op)) > 0 || !every(n.Inputs, is) {
+				continue
+			}
+			for _, v := range n.Outputs {
+				constant[v] = true
+			}
+		}
+	}
+	return func(n *ir.Node) bool {
+		return widens(n) && slices.ContainsFunc(n.Outputs[0].Uses(), func(u ir.Use) bool { return !every(u.Node.Inputs, is) })
+	}
+}
+
+// every reports whether f is true of each value.
+func every(list []*ir.Value, f func(*ir.Value) bool) bool {
+	return !slices.ContainsFunc(list, func(v *ir.Value) bool { return !f(v) })
+}
+
+// widens reports whether n makes nothing but weights of a constant in a narrow type.
+func widens(n *ir.Node) bool {
 	if !narrows(n) || n.Outputs[0].IsOutput() || len(n.Outputs[0].Uses()) == 0 {
 		return false
 	}
@@ -117,7 +141,7 @@ func hoist(g *ir.Graph) (int, error) {
 func Widen(g *ir.Graph) ([]Narrow, error) {
 	var all []Narrow
 	for _, n := range slices.Clone(g.Nodes) {
-		if !Widens(n) {
+		if !widens(n) {
 			continue
 		}
 		c := n.Inputs[0]
