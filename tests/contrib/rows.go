@@ -11,4 +11,6 @@ var Rows = []Row{
 	{Kind: Domain + ":FusedGemm", Cases: fusedGemm, Rel: 1e-5, Abs: 1e-5},
 	{Kind: Domain + ":EmbedLayerNormalization", Cases: embedLayerNormalization, Rel: 1e-5, Abs: 1e-5},
 	{Kind: Domain + ":SkipLayerNormalization", Cases: skipLayerNormalization, Rel: 1e-5, Abs: 1e-5},
+	{Kind: Domain + ":Attention", Cases: attention, Rel: 1e-5, Abs: 1e-5},
+	{Kind: Domain + ":MultiHeadAttention", Cases: multiHeadAttention, Rel: 1e-5, Abs: 1e-5},
 }

@@ -20,6 +20,10 @@ var Table = []Def{
 	// Normalisation: norm.go and embed.go.
 	{Kind: Domain + ":EmbedLayerNormalization", In: [2]int{1, 9}, Out: [2]int{1, 3}, Expand: embedLayerNormalization},
 	{Kind: Domain + ":SkipLayerNormalization", In: [2]int{3, 5}, Out: [2]int{1, 4}, Expand: skipLayerNormalization},
+
+	// Attention: attention.go and multihead.go; attending.go is what they share.
+	{Kind: Domain + ":Attention", In: [2]int{2, 7}, Out: [2]int{1, 2}, Expand: attention},
+	{Kind: Domain + ":MultiHeadAttention", In: [2]int{1, 10}, Out: [2]int{1, 4}, Expand: multiHeadAttention},
 }
 
 // Instead says how to have a model without an operator that is in neither table, where that is known.
