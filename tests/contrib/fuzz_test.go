@@ -2,6 +2,7 @@ package contrib
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -114,39 +115,59 @@ func someDim(r *rand.Rand) *onnxpb.TensorShapeProto_Dimension {
 	return &onnxpb.TensorShapeProto_Dimension{Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: n}}
 }
 
-// FuzzDamagedCases imports damaged models of each operator: what is not refused satisfies Verify, and its text form reads back.
-func FuzzDamagedCases(f *testing.F) {
-	for seed := range uint64(2000) {
-		f.Add(seed)
-	}
-	var cases []*Case
+// allCases makes the cases of all rows.
+func allCases() (cases []*Case) {
 	for i := range Rows {
 		cases = append(cases, Rows[i].Make()...)
 	}
+	return cases
+}
+
+// importDamaged imports a damaged model of one of the cases: where it is not refused it satisfies Verify, and its text form reads back.
+func importDamaged(cases []*Case, seed uint64) error {
+	r := rand.New(rand.NewPCG(seed, 3))
+	m := proto.Clone(cases[r.IntN(len(cases))].Model).(*onnxpb.ModelProto)
+	for range 1 + r.IntN(3) {
+		if n := m.Graph.Node[r.IntN(len(m.Graph.Node))]; len(n.Input) > 0 {
+			damages[r.IntN(len(damages))](r, m.Graph, n)
+		}
+	}
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return err
+	}
+	g, _, err := onnx.ImportBytes(b, "", onnx.Options{})
+	if errors.Is(err, ir.ErrInvalid) || errors.Is(err, ir.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%w is no error of a model", err)
+	}
+	if err := g.Verify(); err != nil {
+		return fmt.Errorf("%w in\n%v", err, g)
+	}
+	if _, err := ir.Parse(ir.Print(g), op.Registry); err != nil {
+		return fmt.Errorf("%w in\n%v", err, g)
+	}
+	return nil
+}
+
+func TestDamagedCases(t *testing.T) {
+	cases := allCases()
+	for seed := range uint64(3000) {
+		if err := importDamaged(cases, seed); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+// FuzzDamagedCases is TestDamagedCases of other seeds.
+func FuzzDamagedCases(f *testing.F) {
+	cases := allCases()
+	f.Add(uint64(1))
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		r := rand.New(rand.NewPCG(seed, 3))
-		m := proto.Clone(cases[r.IntN(len(cases))].Model).(*onnxpb.ModelProto)
-		for range 1 + r.IntN(3) {
-			if n := m.Graph.Node[r.IntN(len(m.Graph.Node))]; len(n.Input) > 0 {
-				damages[r.IntN(len(damages))](r, m.Graph, n)
-			}
-		}
-		b, err := proto.Marshal(m)
-		if err != nil {
+		if err := importDamaged(cases, seed); err != nil {
 			t.Fatal(err)
-		}
-		g, _, err := onnx.ImportBytes(b, "", onnx.Options{})
-		if err != nil {
-			if !errors.Is(err, ir.ErrInvalid) && !errors.Is(err, ir.ErrUnsupported) {
-				t.Fatalf("%v is no error of a model", err)
-			}
-			return
-		}
-		if err := g.Verify(); err != nil {
-			t.Fatalf("%v in\n%v", err, g)
-		}
-		if _, err := ir.Parse(ir.Print(g), op.Registry); err != nil {
-			t.Fatalf("%v in\n%v", err, g)
 		}
 	})
 }

@@ -36,10 +36,16 @@ func (a *attending) keys() ir.Dim {
 	return a.k.Type.Dims[1]
 }
 
+// queryCount is queries as a scalar. Input 0 has them in any form.
+func (a *attending) queryCount() *ir.Value { return a.length(a.in(0), 1) }
+
 // keyCount is keys as a scalar.
 func (a *attending) keyCount() *ir.Value {
-	if a.byHeads {
+	switch {
+	case a.byHeads:
 		return a.length(a.k, 2)
+	case a.same: // K may be a part of something that is best not cut
+		return a.queryCount()
 	}
 	return a.length(a.k, 1)
 }
@@ -127,7 +133,7 @@ func (a *attending) mask(with attrs) *ir.Value {
 
 // later tells which keys come later than which queries, [queries, keys]. From the last query nothing is hidden.
 func (a *attending) later() *ir.Value {
-	from, to := a.constant(tensor.Scalar(int64(0))), a.length(a.q, 1)
+	from, to := a.constant(tensor.Scalar(int64(0))), a.queryCount()
 	if a.past != nil {
 		from = a.length(a.past, 2)
 		to = a.make("Add", nil, from, to)
@@ -203,7 +209,7 @@ func (a *attending) limits(i int, pairs bool) (ends, starts *ir.Value) {
 		return mask, nil
 	}
 	zero, two := a.ints(0), a.ints(2)
-	samples := a.make("Reshape", nil, a.length(a.q, 0), a.ints(1))
+	samples := a.make("Reshape", nil, a.length(a.in(0), 0), a.ints(1))
 	twice := a.make("Mul", nil, samples, two)
 	ends = a.make("Slice", nil, mask, zero, samples)
 	if !pairs {

@@ -236,7 +236,7 @@ func (c *call) add(o ir.Op, outputs int, inputs ...*ir.Value) []*ir.Value {
 	if err := n.Infer(); err != nil {
 		panic(failure{err})
 	}
-	return n.Outputs
+	return slices.Clone(n.Outputs)
 }
 
 // constant makes a constant.
