@@ -189,6 +189,8 @@ var refusals = []struct {
 	{"FusedConv", "x:f32[1,2,5,5] w:f32[3,2,3,3]", "activation=HardSigmoid", "y", "the parameter alpha", false},
 	{"FusedConv", "x:f32[1,2,5,5] w:f32[3,2,3,3]", "stride=2", "y", "stride", false},
 	{"FusedConv", "x:f32[1,2,5,5] w:f32[3,4,3,3]", "", "y", "Conv", false},
+	{"ExpandDims", "x:f32[2,3] axis:i32[2]", "", "y", "axis is i32[2], want one element", false},
+	{"Trilu", "x:f32[3]", "", "y", "Trilu", false},
 }
 
 // TestRefusals: an error is one line that names the node and what was expected.

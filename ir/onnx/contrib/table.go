@@ -12,6 +12,11 @@ var Table = []Def{
 
 	// Products: matmul.go.
 	{Kind: Domain + ":FusedMatMul", In: [2]int{2, 2}, Out: [2]int{1, 1}, Expand: fusedMatMul},
+	{Kind: Domain + ":TransposeMatMul", In: [2]int{2, 2}, Out: [2]int{1, 1}, Expand: fusedMatMul},
+
+	// What moves or masks elements: shape.go.
+	{Kind: Domain + ":ExpandDims", In: [2]int{2, 2}, Out: [2]int{1, 1}, Expand: expandDims},
+	{Kind: Domain + ":Trilu", In: [2]int{1, 2}, Out: [2]int{1, 1}, Expand: trilu},
 
 	// Products and what follows: fused.go.
 	{Kind: Domain + ":FusedConv", In: [2]int{2, 4}, Out: [2]int{1, 1}, Expand: fusedConv},
