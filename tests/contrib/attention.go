@@ -131,6 +131,11 @@ func attention(m *Maker) {
 			exact.node(m, name("empty range"), with, i32([]int32{2, 4, 3, 9}, 4), nil, false)
 		}
 	}
+	barring := tensor.New(tensor.F32, 1, 1, 4, 4)
+	for i := range 4 {
+		barring.F32s()[i*5], barring.F32s()[i*4] = -math.MaxFloat32, -math.MaxFloat32
+	}
+	exact.node(m, "bias that bars what comes first, unidirectional", Attrs{"unidirectional": 1}, nil, barring, false)
 	for _, scale := range []float32{0.25, 2, -0.5} {
 		plain.node(m, fmt.Sprintf("scale %v", scale), Attrs{"scale": scale}, nil, nil, false)
 	}

@@ -162,6 +162,8 @@ func multiHeadAttention(m *Maker) {
 	s.outputs = []string{"y", "k_out"}
 	s.node(m, "present key", nil)
 	s = self
+	s.outputs = []string{"y", "", "", "qk"}
+	s.node(m, "self, scores, unidirectional", Attrs{"unidirectional": 1})
 	s.past, s.outputs, s.mask = 2, []string{"y", "k_out", "v_out", "qk"}, m.visible(2, 6)
 	s.node(m, "past, scores", Attrs{"unidirectional": 1})
 }
