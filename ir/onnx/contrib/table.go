@@ -22,6 +22,11 @@ var Table = []Def{
 	// Attention: groupquery.go, rotary.go.
 	{Kind: Domain + ":GroupQueryAttention", In: [2]int{1, 16}, Out: [2]int{1, 4}, Expand: groupQueryAttention},
 	{Kind: Domain + ":RotaryEmbedding", In: [2]int{4, 4}, Out: [2]int{1, 1}, Expand: rotaryEmbedding},
+	{Kind: Domain + ":TransposeMatMul", In: [2]int{2, 2}, Out: [2]int{1, 1}, Expand: fusedMatMul},
+
+	// What moves or masks elements: shape.go.
+	{Kind: Domain + ":ExpandDims", In: [2]int{2, 2}, Out: [2]int{1, 1}, Expand: expandDims},
+	{Kind: Domain + ":Trilu", In: [2]int{1, 2}, Out: [2]int{1, 1}, Expand: trilu},
 
 	// Products and what follows: fused.go.
 	{Kind: Domain + ":FusedConv", In: [2]int{2, 4}, Out: [2]int{1, 1}, Expand: fusedConv},
@@ -30,6 +35,10 @@ var Table = []Def{
 	// Normalisation: norm.go and embed.go.
 	{Kind: Domain + ":EmbedLayerNormalization", In: [2]int{1, 9}, Out: [2]int{1, 3}, Expand: embedLayerNormalization},
 	{Kind: Domain + ":SkipLayerNormalization", In: [2]int{3, 5}, Out: [2]int{1, 4}, Expand: skipLayerNormalization},
+
+	// Attention: attention.go and multihead.go; attending.go is what they share.
+	{Kind: Domain + ":Attention", In: [2]int{2, 7}, Out: [2]int{1, 2}, Expand: attention},
+	{Kind: Domain + ":MultiHeadAttention", In: [2]int{1, 10}, Out: [2]int{1, 4}, Expand: multiHeadAttention},
 }
 
 // Instead says how to have a model without an operator that is in neither table, where that is known.
