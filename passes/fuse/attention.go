@@ -116,9 +116,10 @@ type scores struct {
 	scale float64
 }
 
-// mask is added to scores or, where it is bool, hides those where it is not shows: they become hide.
+// mask is added to scores, times by, or, where it is bool, hides those where it is not shows: they become hide.
 type mask struct {
 	value *ir.Value
+	by    float64
 	shows bool
 	hide  float64
 }
@@ -155,15 +156,15 @@ func (s *scores) read(r *masks, v *ir.Value) (why string) {
 				return fmt.Sprintf("%s multiplies scores by what is not the same for all of a head", n.Name)
 			}
 			s.rows, v = append(s.rows, n.Inputs[1-i]), n.Inputs[i]
-		case "Add": // before anything is scaled, seen from the softmax
+		case "Add":
 			i := slices.IndexFunc(n.Inputs, of)
 			if i < 0 || n.Inputs[0] == n.Inputs[1] {
 				return fmt.Sprintf("%s is not the sum of scores of one shape, read once, and a mask", n.Name)
 			}
-			if s.scale != 1 || len(s.rows) > 0 {
-				return fmt.Sprintf("what %s adds to the scores is scaled with them", n.Name)
+			if len(s.rows) > 0 {
+				return fmt.Sprintf("what %s adds to the scores is multiplied with them by factors of heads", n.Name)
 			}
-			s.masks, v = append(s.masks, mask{value: n.Inputs[1-i]}), n.Inputs[i]
+			s.masks, v = append(s.masks, mask{value: n.Inputs[1-i], by: s.scale}), n.Inputs[i]
 		case "Where":
 			i := 1 + slices.IndexFunc(n.Inputs[1:], of)
 			if i < 1 || n.Inputs[1] == n.Inputs[2] {
@@ -174,7 +175,7 @@ func (s *scores) read(r *masks, v *ir.Value) (why string) {
 			if !ok || !l.uniform() || l.where.not || !(hide <= hidden) || len(s.rows) > 0 {
 				return fmt.Sprintf("%s hides scores by what is not a number of at most %g", n.Name, hidden)
 			}
-			s.masks, v = append(s.masks, mask{n.Inputs[0], i == 1, hide}), n.Inputs[i]
+			s.masks, v = append(s.masks, mask{n.Inputs[0], 1, i == 1, hide}), n.Inputs[i]
 		case "MatMul":
 			if s.q, s.k = n.Inputs[0], n.Inputs[1]; !plainMatMul(n) {
 				return fmt.Sprintf("%s is not a product of f32 tensors of known rank without weights", n.Name)

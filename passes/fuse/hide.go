@@ -66,6 +66,7 @@ func (m *attentionMatch) shown(k mask) (l logic, hide float64, ok bool) {
 		return l, k.hide, true
 	}
 	v, ok := m.reader.level(k.value)
+	v.yes, v.no = v.yes*k.by, v.no*k.by
 	switch {
 	case !ok:
 	case v.uniform():
@@ -182,6 +183,11 @@ func (m *attentionMatch) mask() (sum *ir.Value, err error) {
 				zero, hide = hide, zero
 			}
 			if v, err = m.add("hides", "Where", nil, v, zero, hide); err != nil {
+				return nil, err
+			}
+		}
+		if k.by != 1 {
+			if v, err = m.add("scaled", "Mul", nil, v, m.constant("by", tensor.Scalar(float32(k.by)))); err != nil {
 				return nil, err
 			}
 		}
