@@ -276,9 +276,11 @@ func (m *attentionMatch) operand(v *ir.Value, axes []int, mayScale bool) operand
 			o.value, o.axes = n.Inputs[0], axes
 			continue
 		}
-		if times, x, ok := repeated(n); ok && o.repeat == 1 && slices.IsSorted(o.axes) {
-			o.value, o.repeat = x, times
-			continue
+		if o.repeat == 1 && len(o.axes) == 4 {
+			if times, x, ok := repeated(n, o.axes[1]); ok {
+				o.value, o.repeat = x, times
+				continue
+			}
 		}
 		break
 	}
@@ -352,14 +354,17 @@ func positive(axis, rank int) int {
 	return axis
 }
 
-// repeated matches a reshape to [batch, heads, tokens, depth] of x with each head
-// repeated.
-func repeated(n *ir.Node) (times int, x *ir.Value, ok bool) {
+// repeated matches n that gives x, of rank 4, each index of an axis several times: a Gather, or a reshape of what an axis
+// of one behind that was expanded.
+func repeated(n *ir.Node, axis int) (times int, x *ir.Value, ok bool) {
+	if n.Op.Kind() == "Gather" {
+		return gathered(n, axis)
+	}
 	if !reshapes(n) || n.Outputs[0].Type.Rank() != 4 {
 		return 0, nil, false
 	}
-	e := def(n.Inputs[0], "Expand")
-	if e == nil || e.Outputs[0].Type.Rank() != 5 {
+	e := n.Inputs[0].Def
+	if e == nil || e.Op.Kind() != "Expand" && e.Op.Kind() != "Tile" || e.Outputs[0].Type.Rank() != 5 {
 		return 0, nil, false
 	}
 	u := e.Inputs[0].Def
@@ -368,12 +373,34 @@ func repeated(n *ir.Node) (times int, x *ir.Value, ok bool) {
 	}
 	x = u.Inputs[0]
 	d, wide := x.Type.Dims, e.Outputs[0].Type.Dims
-	if !wide[2].Known() || wide[2].Size() < 1 || !slices.Equal(u.Outputs[0].Type.Dims, []ir.Dim{d[0], d[1], ir.Size(1), d[2], d[3]}) ||
-		!slices.Equal(wide, []ir.Dim{d[0], d[1], wide[2], d[2], d[3]}) ||
-		!slices.Equal(n.Outputs[0].Type.Dims, []ir.Dim{d[0], ir.Mul(d[1], wide[2]), d[2], d[3]}) {
+	by := wide[axis+1]
+	if !by.Known() || by.Size() < 1 || !slices.Equal(u.Outputs[0].Type.Dims, slices.Insert(slices.Clone(d), axis+1, ir.Size(1))) ||
+		!slices.Equal(wide, slices.Insert(slices.Clone(d), axis+1, by)) {
 		return 0, nil, false
 	}
-	return wide[2].Size(), x, true
+	flat := slices.Clone(d)
+	flat[axis] = ir.Mul(d[axis], by)
+	return by.Size(), x, slices.Equal(n.Outputs[0].Type.Dims, flat)
+}
+
+// gathered is repeated for a Gather of indices 0, 0, 1, 1 and so on.
+func gathered(n *ir.Node, axis int) (times int, x *ir.Value, ok bool) {
+	x = n.Inputs[0]
+	indices := n.Inputs[1].Const
+	if x.Type.Rank() != 4 || indices == nil || indices.Rank() != 1 || positive(ir.AttrOf(n.Op, "axis").(int), 4) != axis {
+		return 0, nil, false
+	}
+	d := x.Type.Dims[axis]
+	if !d.Known() || d.Size() < 1 || indices.Len() == 0 || indices.Len()%d.Size() != 0 {
+		return 0, nil, false
+	}
+	times = indices.Len() / d.Size()
+	for i, at := range indices.Ints() {
+		if at != i/times {
+			return 0, nil, false
+		}
+	}
+	return times, x, true
 }
 
 // dim is axis i of the operand.
