@@ -43,6 +43,9 @@ func Recognise(g *ir.Graph) *Recognised {
 				what, why = "attention", reader.missed(n)
 			case "ReduceMean":
 				what, why = "norm", missedNorm(n)
+			case "Concat", "Add":
+				what = "rotary embedding"
+				_, why = rotaryOf(n)
 			}
 			if why != "" {
 				r.Missed = append(r.Missed, Missed{what, n.Name, why})
