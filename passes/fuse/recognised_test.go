@@ -146,3 +146,19 @@ func TestMissedNorm(t *testing.T) {
 		})
 	}
 }
+
+// What turns halves of heads by angles that are not known to fit is named.
+func TestMissedRotary(t *testing.T) {
+	want := &fuse.Recognised{Missed: []fuse.Missed{{What: "rotary embedding", Node: "y", Reason: "the angles cos of the halves of a head are not certain to be equal"}}}
+	have := reported(t, `graph "g"(%x: f32[batch,3,seq,4], %cos: f32[1,1,seq,4], %sin: f32[1,1,seq,4]) {
+  %lo: f32[*], %hi: f32[*] = Split "halves" (%x) {axis = -1, num_outputs = 2}
+  %minus: f32[*] = Neg "minus" (%hi)
+  %turned: f32[*] = Concat "turned" (%minus, %lo) {axis = -1}
+  %xc: f32[*] = Mul "xc" (%x, %cos)
+  %rs: f32[*] = Mul "rs" (%turned, %sin)
+  %y: f32[*] = Add "y" (%xc, %rs)
+  return %y }`)
+	if d := cmp.Diff(want, have); d != "" {
+		t.Errorf("-want +have:\n%s", d)
+	}
+}
