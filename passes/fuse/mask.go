@@ -3,6 +3,7 @@ package fuse
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"spc/ir"
 	"spc/ir/op"
@@ -266,8 +267,10 @@ func (m *masks) readLogic(v *ir.Value) (l logic, ok bool) {
 		return l, false
 	}
 	switch kind := n.Op.Kind(); kind {
-	case "Less", "Greater", "LessOrEqual", "GreaterOrEqual":
-		return m.compared(n, kind)
+	case "Less", "LessOrEqual":
+		return m.compared(n, 1, 0)
+	case "Greater", "GreaterOrEqual":
+		return m.compared(n, 0, 1)
 	case "Not":
 		return m.logic(n.Inputs[0]).negate(), true
 	case "And", "Or":
@@ -318,18 +321,15 @@ func movesMask(n *ir.Node) bool {
 	return reshapes(n)
 }
 
-// compared reads a comparison of integers.
-func (m *masks) compared(n *ir.Node, kind string) (l logic, ok bool) {
-	a, ok := m.broadcastPlane(n, 0)
-	b, ok2 := m.broadcastPlane(n, 1)
+// compared reads a comparison of integers, of which it wants the input more to be the larger one.
+func (m *masks) compared(n *ir.Node, more, less int) (l logic, ok bool) {
+	a, ok := m.broadcastPlane(n, more)
+	b, ok2 := m.broadcastPlane(n, less)
 	if !ok || !ok2 {
 		return l, false
 	}
-	if kind == "Less" || kind == "LessOrEqual" {
-		a, b = b, a
-	}
-	p := a.plus(b.times(-1)) // a >= b
-	if kind == "Less" || kind == "Greater" {
+	p := a.plus(b.times(-1))
+	if !strings.HasSuffix(n.Op.Kind(), "OrEqual") {
 		p.at = ir.Add(p.at, -1)
 	}
 	return logic{halves: []plane{p}}, true
@@ -501,8 +501,6 @@ func (m *masks) readLevel(v *ir.Value) (l level, ok bool) {
 		return l, ok && l.fits(v.Type.DType)
 	case "Where":
 		return m.chosen(n)
-	case "Add", "Sub", "Mul", "Div":
-		return m.computed(n)
 	case "Trilu":
 		l, ok = m.level(n.Inputs[0])
 		t, ok2 := m.triangle(n)
@@ -510,6 +508,9 @@ func (m *masks) readLevel(v *ir.Value) (l level, ok bool) {
 			return l, false
 		}
 		return l.times(level{t, 1, 0})
+	}
+	if op.Operands(n) == 2 {
+		return m.computed(n)
 	}
 	if l, ok = m.level(n.Input(0)); !ok || !movesMask(n) {
 		return l, false
@@ -592,35 +593,31 @@ func (m *masks) chosen(n *ir.Node) (l level, ok bool) {
 	return l, true
 }
 
-// computed reads arithmetic with one number, or a product of two levels.
+// computed reads an operator of one number and a level, or a product of two levels.
 func (m *masks) computed(n *ir.Node) (l level, ok bool) {
 	a, ok := m.broadcastLevel(n, 0)
 	b, ok2 := m.broadcastLevel(n, 1)
 	if !ok || !ok2 || a.where.not && a.uniform() || b.where.not && b.uniform() {
 		return l, false
 	}
-	kind := n.Op.Kind()
-	f := map[string]func(x, y float64) float64{
-		"Add": func(x, y float64) float64 { return x + y },
-		"Sub": func(x, y float64) float64 { return x - y },
-		"Mul": func(x, y float64) float64 { return x * y },
-		"Div": func(x, y float64) float64 { return x / y },
-	}[kind]
-	round := func(x float64) float64 { return x }
-	if n.Outputs[0].Type.DType == tensor.F32 {
-		round = func(x float64) float64 { return float64(float32(x)) }
-	} else if kind == "Div" || !n.Outputs[0].Type.DType.IsInt() {
-		return l, false
-	}
 	switch {
 	case b.uniform():
-		return level{a.where, round(f(a.yes, b.yes)), round(f(a.no, b.yes))}, true
+		l, b.no = a, b.yes
 	case a.uniform():
-		return level{b.where, round(f(a.yes, b.yes)), round(f(a.yes, b.no))}, true
-	case kind == "Mul":
+		l, a.no = b, a.yes
+	case n.Op.Kind() == "Mul":
 		return a.times(b)
+	default:
+		return l, false
 	}
-	return l, false
+	x, y := n.Inputs[0].Type.DType, n.Inputs[1].Type.DType
+	out, err := n.Op.Eval(&ir.Eval{Outputs: 1}, []*tensor.Tensor{tensor.FromFloat64s(x, []float64{a.yes, a.no}, 2), tensor.FromFloat64s(y, []float64{b.yes, b.no}, 2)})
+	if err != nil || !out[0].DType().Numeric() {
+		return l, false
+	}
+	both := out[0].Float64s()
+	l.yes, l.no = both[0], both[1]
+	return l, true
 }
 
 // times multiplies levels, of which either is zero or a number, or one number is all there is.
