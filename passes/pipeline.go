@@ -264,7 +264,7 @@ var Pipeline = []Pass{
 	},
 	{
 		Name: "rotary", Doc: "recognise rotary embeddings",
-		Needs: Typed | Folded, Role: Fuses,
+		Needs: Typed | Folded, Role: Fuses | Unportable,
 		Run: tidy(fuse.Rotaries),
 	},
 	{
