@@ -37,6 +37,7 @@ import (
 	"spc/passes"
 	"spc/passes/choose"
 	"spc/passes/fit"
+	"spc/passes/fuse"
 	"spc/passes/prune"
 	"spc/passes/quant"
 )
@@ -60,6 +61,9 @@ type Layer = choose.Layer
 // Candidate is one way in which a weight could have been stored.
 type Candidate = choose.Candidate
 
+// Recognised counts operators that exporters spell out.
+type Recognised = fuse.Recognised
+
 // OpenDim is an open dimension, with the sizes that formats are chosen for.
 type OpenDim = choose.Open
 
@@ -73,7 +77,9 @@ type Report struct {
 	Prune  *fit.Result         `json:"prune,omitempty"`
 	Passes []passes.PassReport `json:"passes"`
 	// Transposes names the Transpose nodes that no pass could fold away.
-	Transposes []string       `json:"transposes"`
+	Transposes []string `json:"transposes"`
+	// Recognised counts the operators that exporters spell out, and lists what looks like one and was not recognised.
+	Recognised *Recognised    `json:"recognised,omitempty"`
 	Quant      *quant.Result  `json:"quant,omitempty"` // what Quantize did
 	Nodes      map[string]int `json:"nodes"`           // of the compiled graph, by operator
 	// Interpreted lists the operators for which the CPU has no kernel, see Model.Forecast.
@@ -231,6 +237,7 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 		Quant:      c.Report.Quant,
 		Passes:     c.Report.Passes,
 		Transposes: c.Report.Transposes,
+		Recognised: c.Report.Recognised,
 		Nodes:      map[string]int{},
 	}
 	m.report.finish(m.graph)

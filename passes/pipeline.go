@@ -104,6 +104,8 @@ type Report struct {
 	Open   []choose.Open // the open dimensions that formats were chosen for
 	// Transposes names the Transpose nodes that are left.
 	Transposes []string
+	// Recognised counts what the passes that recognise operators left, nil where the last of them did not run.
+	Recognised *fuse.Recognised
 }
 
 // PassReport is what one pass did.
@@ -263,13 +265,19 @@ var Pipeline = []Pass{
 	},
 	{
 		Name: "rotary", Doc: "recognise rotary embeddings",
-		Needs: Typed | Folded, Role: Fuses,
+		Needs: Typed | Folded, Role: Fuses | Unportable,
 		Run: tidy(fuse.Rotaries),
 	},
 	{
 		Name: "attention", Doc: "recognise attention, with the transposes that split and join its heads",
 		Needs: Typed | Folded, Role: Fuses | Unportable,
-		Run: tidy(fuse.Attentions),
+		Run: func(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
+			n, err := tidy(fuse.Attentions)(ctx, c, g)
+			if c != nil && err == nil {
+				c.Report.Recognised = fuse.Recognise(g)
+			}
+			return n, err
+		},
 	},
 	{
 		Name: "residuals", Doc: "add residuals while the producer stores",

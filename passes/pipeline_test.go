@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -395,7 +396,33 @@ func (b *builder) attention(x *ir.Value) *ir.Value {
 	if h := x.Type.Dims[2]; b.IntN(2) == 0 && h.Known() {
 		s = b.swap("Add", s, b.weights(h.Size(), h.Size()))
 	}
+	// Drawn of another source, so that the motifs of a seed stay what they are.
+	c := &builder{Rand: rand.New(rand.NewPCG(uint64(len(b.g.Nodes)), 11)), g: b.g, err: b.err}
+	if c.IntN(2) == 0 {
+		s = c.hidden(s)
+	}
+	b.err = c.err
 	return b.node("MatMul", nil, b.node("Softmax", nil, s), x)
+}
+
+// hidden hides from each row of scores the columns before it, or behind it, or those from one or two further on.
+func (b *builder) hidden(s *ir.Value) *ir.Value {
+	at := func(axis int) *ir.Value {
+		i := func(n int64) *ir.Value { return b.g.NewConst("", tensor.Scalar(n)) }
+		size := b.node("Gather", nil, b.node("Shape", nil, s), i(int64(axis)))
+		return b.node("Range", nil, i(0), size, i(1))
+	}
+	rows := b.node("Add", nil, b.node("Unsqueeze", nil, at(2), b.ints(1)), b.ints(b.IntN(2)))
+	// Earlier columns may be all there are: minus infinity would make NaN of a row.
+	kind, least := "GreaterOrEqual", b.scalar([]float32{-3e38, -2e9}[b.IntN(2)])
+	if b.IntN(2) == 0 {
+		kind, least = "LessOrEqual", b.scalar(float32(math.Inf(-1)))
+	}
+	sees := b.node(kind, nil, b.node("Sub", nil, at(3), b.ints(b.IntN(2))), rows)
+	if b.IntN(2) == 0 {
+		return b.node("Where", nil, sees, s, least)
+	}
+	return b.swap("Add", s, b.node("Where", nil, sees, b.scalar(0), least))
 }
 
 // rotary turns pairs of pixels of a row, by the row, where that can be split.

@@ -14,13 +14,15 @@ import (
 // normalizer calculation for softmax, 2018). Queries are columns: scores are K Q',
 // the softmax goes down the columns, results are V' P. K and V are read where they
 // are; Q is transposed when it is loaded, the result when it is stored.
-type attention struct{ *op.AttentionPlan }
+type attention struct {
+	*op.AttentionPlan
+	node *ir.Node
+}
 
 // keyBlock is the number of keys whose scores exist at a time.
 const keyBlock = 128
 
-// bindAttention takes f32 attention without a past, a window, a soft cap or further
-// outputs.
+// bindAttention takes f32 attention without a past, a soft cap or further outputs.
 func bindAttention(_ *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.Attention)
 	for i, v := range n.Inputs {
@@ -32,14 +34,14 @@ func bindAttention(_ *program, n *ir.Node) (*bound, error) {
 	if !ok {
 		return nil, nil
 	}
-	a := &attention{plan}
+	a := &attention{plan, n}
 	return &bound{prepare: a.prepare, inplace: -1, scratch: a.scratch()}, nil
 }
 
 // maskRows is the number of rows of the tile that holds what is added to each score,
 // 0 where one is added for each key, or none.
 func (a *attention) maskRows() int {
-	if a.Mask == nil || a.Mask.Query == 0 && !a.Causal {
+	if a.Mask == nil || a.Mask.Query == 0 {
 		return 0
 	}
 	return keyBlock
@@ -79,19 +81,40 @@ func (a *attention) prepare(x *exec, in, out []*tensor.Tensor) func() error {
 	for w := range work {
 		work[w] = a.tiles(x.scratch[w])
 	}
+	var seen []int64 // the keys that each sample has, where these are given
 	body := func(worker, i int) {
 		from := i % blocks * c
 		i /= blocks
-		a.block(&work[worker], in, out[0].F32s(), i/a.Heads, i%a.Heads, from, min(c, a.Queries-from))
+		b, keys, offset := i/a.Heads, a.Keys, a.Band.Offset
+		if seen != nil {
+			keys, offset = int(seen[b]), int(seen[b])-a.Queries
+		}
+		a.block(&work[worker], in, out[0].F32s(), attentionBlock{b, i % a.Heads, from, min(c, a.Queries-from), keys, offset + from})
 	}
 	return func() error {
+		if a.Band.Lengths {
+			seen = tensor.Data[int64](in[6])
+			for _, n := range seen {
+				if n < 0 || n > int64(a.Keys) {
+					return a.node.Errorf(ir.ErrInvalid, "nonpad_kv_seqlen has %d, want 0 to %d", n, a.Keys)
+				}
+			}
+		}
 		x.pool.For(a.Batch*a.Heads*blocks, body)
 		return nil
 	}
 }
 
-// block computes n queries of a head from the given one on.
-func (a *attention) block(s *attentionTiles, in []*tensor.Tensor, y []float32, b, h, from, n int) {
+// attentionBlock is n queries of a head of a sample, from the given one on.
+type attentionBlock struct {
+	sample, head, from, n int
+	keys                  int // of the sample
+	at                    int // the key that the first query stands at
+}
+
+// block computes some queries.
+func (a *attention) block(s *attentionTiles, in []*tensor.Tensor, y []float32, q attentionBlock) {
+	b, h, from, n := q.sample, q.head, q.from, q.n
 	k, v := in[1].F32s()[a.K.At(b, h/a.Group, 0):], in[2].F32s()[a.V.At(b, h/a.Group, 0):]
 	w := tile.Width(n)
 	if n < w {
@@ -102,11 +125,11 @@ func (a *attention) block(s *attentionTiles, in []*tensor.Tensor, y []float32, b
 		s.top[c], s.sum[c] = tile.Lowest, 0
 	}
 	clear(s.bias)
-	keys := a.Keys
-	if a.Causal {
-		keys = min(keys, from+n)
+	first, keys := max(0, q.at+a.Band.From), min(q.keys, q.at+n+a.Band.To)
+	if first >= keys {
+		clear(s.out)
 	}
-	for t := 0; t < keys; t += keyBlock {
+	for t := first; t < keys; t += keyBlock {
 		rows := min(keyBlock, keys-t)
 		tile.Product(rows, a.Depth, k[t*a.K.Token:], a.K.Token, 1, s.q, w, w, s.scores, w, false)
 		masked := a.maskRows() > 0
@@ -120,12 +143,13 @@ func (a *attention) block(s *attentionTiles, in []*tensor.Tensor, y []float32, b
 				}
 			}
 		}
-		if a.Causal && masked {
-			hideLater(s.mask, w, rows, from-t)
-		} else if a.Causal {
-			hideLater(s.scores, w, rows, from-t)
+		hidden := s.scores
+		if masked {
+			hidden = s.mask
 		}
-		if t > 0 {
+		hideLater(hidden, w, rows, q.at+a.Band.To-t)
+		hideEarlier(hidden, w, rows, q.at+a.Band.From-t)
+		if t > first {
 			copy(s.was[:w], s.top)
 		}
 		if masked {
@@ -133,13 +157,13 @@ func (a *attention) block(s *attentionTiles, in []*tensor.Tensor, y []float32, b
 		} else {
 			tile.Max(rows, w, s.scores, s.bias, s.top, a.Scale)
 		}
-		if t > 0 { // what was summed so far is relative to another maximum
+		if t > first { // what was summed so far is relative to another maximum
 			tile.Exp(1, w, s.was, s.top, s.unused)
 			tile.Scale(1, w, s.sum, s.was)
 			tile.Scale(a.Width, w, s.out, s.was)
 		}
 		tile.Exp(rows, w, s.scores, s.top, s.sum)
-		tile.Product(a.Width, rows, v[t*a.V.Token:], 1, a.V.Token, s.scores, w, w, s.out, w, t > 0)
+		tile.Product(a.Width, rows, v[t*a.V.Token:], 1, a.V.Token, s.scores, w, w, s.out, w, t > first)
 	}
 	for c, total := range s.sum[:w] {
 		s.sum[c] = 0 // a query that sees no key
@@ -151,11 +175,17 @@ func (a *attention) block(s *attentionTiles, in []*tensor.Tensor, y []float32, b
 	vec.Transpose(y[a.Y.At(b, h, from):], a.Y.Token, s.out, w, a.Width, n)
 }
 
-// hideLater hides from query c, at first+c after the key of the first row, what
-// comes after it.
-func hideLater(scores []float32, w, rows, first int) {
-	for r := max(0, first+1); r < rows; r++ {
-		fill(scores[r*w:][:min(w, r-first)], -inf)
+// hideLater hides from query c what comes after row last+c, the last one that it sees.
+func hideLater(scores []float32, w, rows, last int) {
+	for r := max(0, last+1); r < rows; r++ {
+		fill(scores[r*w:][:min(w, r-last)], -inf)
+	}
+}
+
+// hideEarlier hides from query c what comes before row first+c, the first one that it sees.
+func hideEarlier(scores []float32, w, rows, first int) {
+	for r := range min(rows, first+w-1) {
+		fill(scores[r*w:][max(0, r-first+1):w], -inf)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -262,6 +263,15 @@ var cases = map[string]func(x *text) (kind, attrs string){
 		b, kv, group := 1+r.IntN(2), 1+r.IntN(2), 1+r.IntN(2)
 		s, t, d, dv := sizes[r.IntN(len(sizes))], sizes[r.IntN(len(sizes))], 1+r.IntN(24), 1+r.IntN(24)
 		attrs := fmt.Sprintf("is_causal = %d", r.IntN(2))
+		for _, side := range []string{"left", "right"} {
+			if r.IntN(4) == 0 {
+				attrs += fmt.Sprintf(", %s_window_size = %d", side, r.IntN(t+2))
+			}
+		}
+		lengths := r.IntN(4) == 0
+		if !lengths {
+			attrs += fmt.Sprintf(", spc_aligned = %d", r.IntN(2))
+		}
 		switch r.IntN(3) {
 		case 0:
 			x.input(b, kv*group, s, d)
@@ -287,6 +297,17 @@ var cases = map[string]func(x *text) (kind, attrs string){
 			x.input(kv*group, 1, t)
 		case 3:
 			x.input(1, kv*group, s, max(1, t-3)) // the rest is hidden
+		}
+		if lengths {
+			for len(x.args) < 6 {
+				x.absent()
+			}
+			var n []string
+			for range b {
+				n = append(n, strconv.Itoa(r.IntN(t+1)))
+			}
+			x.lines = append(x.lines, fmt.Sprintf("  %%n: i64[%d] = const {%s}", b, strings.Join(n, ", ")))
+			x.args = append(x.args, "%n")
 		}
 		return "Attention", attrs
 	},
@@ -382,7 +403,7 @@ func TestKernelsAgreeWithOperators(t *testing.T) {
 }
 
 // Every kernel gives NaN and infinities where its operator's Eval does, and nowhere
-// else, but for one exception: that of a causal Attention does not multiply the values of hidden keys by zero.
+// else, but for one exception: that of Attention does not multiply the values of keys by zero that its attributes hide.
 func TestKernelsAgreeOnWhatIsNotFinite(t *testing.T) {
 	const seed = 21
 	t.Logf("seed %d", seed)
@@ -405,7 +426,7 @@ func TestKernelsAgreeOnWhatIsNotFinite(t *testing.T) {
 					}
 					return float32(x.rng.NormFloat64())
 				})
-				if g == nil || strings.Contains(src, "is_causal = 1") {
+				if g == nil || strings.Contains(src, "is_causal = 1") || strings.Contains(src, "_window_size") || strings.Contains(src, "%n)") {
 					continue
 				}
 				want, err := ref.Run(context.Background(), g, in)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -53,9 +54,22 @@ func init() {
 		} else {
 			x.input(b, s, h*(2*half+rest))
 		}
-		x.constant(1, s, half)
-		x.constant(1, s, half)
-		return "RotaryEmbedding", fmt.Sprintf("interleaved = 1, num_heads = %d, rotary_embedding_dim = %d", h, 2*half)
+		angles := [][]int{{1, s, half}, {1, s, half}, {b, s, half}, {7, half}}[x.rng.IntN(4)]
+		draw := x.constant
+		if x.rng.IntN(2) == 0 {
+			draw = x.input
+		}
+		draw(angles...)
+		draw(angles...)
+		if len(angles) == 2 {
+			var ids []string
+			for range b * s {
+				ids = append(ids, strconv.Itoa(x.rng.IntN(7)))
+			}
+			x.lines = append(x.lines, fmt.Sprintf("  %%ids: i64[%d,%d] = const {%s}", b, s, strings.Join(ids, ", ")))
+			x.args = append(x.args, "%ids")
+		}
+		return "RotaryEmbedding", fmt.Sprintf("interleaved = %d, num_heads = %d, rotary_embedding_dim = %d", x.rng.IntN(2), h, 2*half)
 	}
 	cases["slice"] = func(x *text) (string, string) {
 		x.input(1+x.rng.IntN(9), 1+x.rng.IntN(9), 1+x.rng.IntN(20))

@@ -14,7 +14,7 @@ import (
 // heads up to 128 features, else one by one.
 func bindAttention(b *binder, n *ir.Node) (bool, error) {
 	a, ok := n.Op.(*op.Attention).Plan(n)
-	if !ok || n.Inputs[0].Type.DType != tensor.F32 || a.Heads > maxGrid || a.Batch > maxGrid {
+	if !ok || !a.Band.Open() && !a.Band.Causal() || n.Inputs[0].Type.DType != tensor.F32 || a.Heads > maxGrid || a.Batch > maxGrid {
 		return false, nil
 	}
 	grid := [3]int{a.Queries, a.Heads, a.Batch}
@@ -29,7 +29,7 @@ func bindAttention(b *binder, n *ir.Node) (bool, error) {
 		return false, nil
 	}
 	causal := 0
-	if a.Causal {
+	if a.Band.Causal() {
 		causal = 1
 	}
 	places := params{b.element(n.Inputs[0], a.Q.From), b.element(n.Inputs[1], a.K.From), b.element(n.Inputs[2], a.V.From), value(n.Outputs[0])}

@@ -30,6 +30,9 @@ var Steps = []lower.Step[*binder]{
 	{Name: "einsum", Doc: "spell what sums products over sizes that were open as products of matrices", Optional: true, Run: func(b *binder) (int, error) {
 		return fuse.Einsums(b.graph)
 	}},
+	{Name: "bands", Doc: "spell windows of attention, and queries behind a past, as masks", Optional: true, Run: func(b *binder) (int, error) {
+		return fuse.Bands(b.graph)
+	}},
 	{Name: "affine", Doc: "make a product and a sum of what normalises by constants", Optional: true, Run: func(b *binder) (int, error) {
 		return chain.Affine(b.graph)
 	}},

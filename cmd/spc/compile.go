@@ -370,6 +370,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string, all detail) er
 	if err := printQuantised(w, r, all); err != nil {
 		return err
 	}
+	printRecognised(w, r, all)
 	printTransposes(w, r, all)
 	printRemoved(w, r, "%-9s ", "they count as zeros")
 	if r.Prune != nil {
@@ -530,6 +531,33 @@ func (all detail) list(texts []string) string {
 		}
 	}
 	return strings.Join(texts, ", ")
+}
+
+// printRecognised says how many attentions, norms, rotary embeddings and activations there are, and what looks like one and is none.
+func printRecognised(w io.Writer, r *spc.Report, all detail) {
+	k := r.Recognised
+	if k == nil {
+		return
+	}
+	var parts []string
+	for _, c := range []struct {
+		n    int
+		what string
+	}{{k.Attentions, "attention"}, {k.Norms, "norm"}, {k.Rotaries, "rotary embedding"}, {k.Activations, "activation"}} {
+		if c.n > 0 {
+			parts = append(parts, plural(c.n, c.what))
+		}
+	}
+	if len(parts) > 0 {
+		fmt.Fprintf(w, "recognised %s\n", strings.Join(parts, ", "))
+	}
+	var missed []string
+	for _, m := range k.Missed {
+		missed = append(missed, fmt.Sprintf("%s at %s (%s)", m.What, printable(m.Node), printable(m.Reason)))
+	}
+	if len(missed) > 0 {
+		fmt.Fprintf(w, "not recognised, though it looks like one: %s\n", all.list(missed))
+	}
 }
 
 // printTransposes says how many are left, and which with all details.

@@ -177,6 +177,7 @@ func printLayers(w io.Writer, r *spc.Report, all detail) {
 	printTimes(w, r)
 	printTuned(w, r)
 	printInterpreted(w, r, all)
+	printRecognised(w, r, all)
 	printTransposes(w, r, all)
 	printRebuilt(w, r, "%s %s\n", all)
 	if len(r.Options.Command) > 0 {

@@ -15,7 +15,8 @@ import (
 // order, a sliding window and the padding of the keys. A past of K and V goes
 // before them; further outputs are K and V with their past and the scores. The fuse
 // passes make packed ones, whose Q, K and V are parts of the features of their
-// inputs, the product of one weight: [B,S,(Hq+2*Hkv)*D].
+// inputs, the product of one weight: [B,S,(Hq+2*Hkv)*D]; and aligned ones, whose K and V
+// begin with the past, so that the last query stands at the last key.
 type Attention struct {
 	Causal      bool `attr:"is_causal,0"`
 	QHeads      *int `attr:"q_num_heads"`
@@ -29,6 +30,7 @@ type Attention struct {
 	Softcap   float32      `attr:"softcap,0"`         // scores become softcap*tanh(score/softcap)
 	Precision tensor.DType `attr:"softmax_precision"` // to which the softmax is rounded, where given
 	Packed    bool         `attr:"spc_packed,0"`
+	Aligned   bool         `attr:"spc_aligned,0"`
 }
 
 // Kind is Attention.
@@ -136,6 +138,8 @@ func (o *Attention) check(c *ir.Infer) error {
 		return c.Errorf("past_key and past_value must come together")
 	case c.Has(attnPastKey) && c.Has(attnLengths):
 		return c.Errorf("nonpad_kv_seqlen cannot be used with past_key")
+	case o.Aligned && (c.Has(attnPastKey) || c.Has(attnLengths)):
+		return c.Errorf("what is aligned can have no past_key and no nonpad_kv_seqlen")
 	case o.LeftWindow < -1 || o.RightWindow < -1:
 		return c.Errorf("window sizes are %d and %d, want at least -1", o.LeftWindow, o.RightWindow)
 	case o.Stage < 0 || o.Stage > 3:
@@ -213,7 +217,7 @@ func (o *Attention) part(t *tensor.Tensor, i int) *tensor.Tensor {
 	return out
 }
 
-// AttentionPlan is how an Attention without a past, a window, a soft cap or further outputs
+// AttentionPlan is how an Attention without a past, a soft cap or further outputs
 // reads its operands, for back ends.
 type AttentionPlan struct {
 	Batch, Heads  int
@@ -221,9 +225,47 @@ type AttentionPlan struct {
 	Depth, Width  int // of the heads of Q and K, and of V
 	Group         int // query heads that share a key head
 	Scale         float32
-	Causal        bool
+	Band          AttentionBand
 	Q, K, V, Y    AttentionHeads
 	Mask          *AttentionMask
+}
+
+// AttentionBand says that query i of a sample sees its keys from Offset+i+From to Offset+i+To. With
+// Lengths input 6 has the number of keys that a sample has, which its last query stands at, in the
+// place of Offset.
+type AttentionBand struct {
+	Offset, From, To int
+	Lengths          bool
+}
+
+// A band is open where it ends further away than any key.
+const (
+	openBefore = math.MinInt / 2
+	openBehind = math.MaxInt / 2
+)
+
+// Causal reports whether a query sees the keys up to its own place, and nothing but that is asked.
+func (b AttentionBand) Causal() bool { return !b.Lengths && b.From == openBefore && b.Offset+b.To == 0 }
+
+// Open reports whether queries see all keys.
+func (b AttentionBand) Open() bool { return !b.Lengths && b.From == openBefore && b.To == openBehind }
+
+// band is what the attributes make of so many queries and keys, the past among these.
+func (o *Attention) band(queries, keys, past int) AttentionBand {
+	b := AttentionBand{Offset: past, From: openBefore, To: openBehind}
+	if o.Aligned {
+		b.Offset = keys - queries
+	}
+	if o.LeftWindow >= 0 {
+		b.From = -min(o.LeftWindow, openBehind)
+	}
+	if o.RightWindow >= 0 {
+		b.To = min(o.RightWindow, openBehind)
+	}
+	if o.Causal {
+		b.To = min(b.To, 0)
+	}
+	return b
 }
 
 // AttentionHeads says where the heads of a tensor are: element d of a token t of a head h of
@@ -246,17 +288,15 @@ type AttentionMask struct {
 // Plan returns the plan of a node whose shapes are known; ok is false where the operator does
 // more than it says, or nothing.
 func (o *Attention) Plan(n *ir.Node) (a *AttentionPlan, ok bool) {
-	for i := attnPastKey; i < len(n.Inputs); i++ {
-		if n.Inputs[i] != nil {
-			return nil, false
-		}
+	if n.Input(attnPastKey) != nil {
+		return nil, false
 	}
 	for _, v := range n.Outputs[1:] {
 		if v != nil {
 			return nil, false
 		}
 	}
-	if o.LeftWindow >= 0 || o.RightWindow >= 0 || o.Softcap > 0 || o.Precision != tensor.Undefined && o.Precision != tensor.F32 {
+	if o.Softcap > 0 || o.Precision != tensor.Undefined && o.Precision != tensor.F32 {
 		return nil, false
 	}
 	var shapes [4][]int
@@ -267,7 +307,7 @@ func (o *Attention) Plan(n *ir.Node) (a *AttentionPlan, ok bool) {
 		}
 	}
 	q, k, v, y := shapes[0], shapes[1], shapes[2], shapes[3]
-	a = &AttentionPlan{Batch: q[0], Causal: o.Causal}
+	a = &AttentionPlan{Batch: q[0]}
 	var kvHeads int
 	if len(q) == 4 {
 		a.Heads, kvHeads = q[1], k[1]
@@ -293,6 +333,8 @@ func (o *Attention) Plan(n *ir.Node) (a *AttentionPlan, ok bool) {
 		}
 	}
 	a.Group = a.Heads / kvHeads
+	a.Band = o.band(a.Queries, a.Keys, 0)
+	a.Band.Lengths = n.Input(attnLengths) != nil
 	a.Scale = float32(1 / math.Sqrt(float64(a.Depth)))
 	if o.Scale != nil {
 		a.Scale = *o.Scale
@@ -517,24 +559,25 @@ func weighValues(p []float64, v *tensor.Tensor, dt tensor.DType, heads, queries 
 
 // attentionBias is what Attention adds to its scores [B,Hq,S,T].
 type attentionBias struct {
-	mask     []float64 // 0 or -infinity where it was bool
-	shape    []int     // of the mask, of rank 4
-	strides  []int     // of the mask, broadcast to the scores
-	offset   []int     // for each batch, the keys before the first query
-	visible  []int     // for each batch, the keys that are no padding
-	from, to int       // the keys around a query that it sees, relative to it
+	mask    []float64 // 0 or -infinity where it was bool
+	shape   []int     // of the mask, of rank 4
+	strides []int     // of the mask, broadcast to the scores
+	offset  []int     // for each batch, the keys before the first query
+	visible []int     // for each batch, the keys that are no padding
+	band    AttentionBand
 }
 
 func (o *Attention) bias(in []*tensor.Tensor, scores []int) (*attentionBias, error) {
 	batch, queries, keys := scores[0], scores[2], scores[3]
-	a := &attentionBias{offset: make([]int, batch), visible: make([]int, batch), from: math.MinInt / 2, to: math.MaxInt / 2}
+	a := &attentionBias{offset: make([]int, batch), visible: make([]int, batch)}
 	past := 0
 	if t := optional(in, attnPastKey); t != nil {
 		past = t.Dim(2)
 	}
+	a.band = o.band(queries, keys, past)
 	lengths := optional(in, attnLengths)
 	for b := range batch {
-		a.offset[b], a.visible[b] = past, keys
+		a.offset[b], a.visible[b] = a.band.Offset, keys
 		if lengths == nil {
 			continue
 		}
@@ -543,15 +586,6 @@ func (o *Attention) bias(in []*tensor.Tensor, scores []int) (*attentionBias, err
 			return nil, evalErrorf("nonpad_kv_seqlen has %d, want 0 to %d", n, keys)
 		}
 		a.offset[b], a.visible[b] = n-queries, n
-	}
-	if o.LeftWindow >= 0 {
-		a.from = -min(o.LeftWindow, math.MaxInt/2)
-	}
-	if o.RightWindow >= 0 {
-		a.to = min(o.RightWindow, math.MaxInt/2)
-	}
-	if o.Causal {
-		a.to = min(a.to, 0)
 	}
 	if t := optional(in, attnMask); t != nil {
 		a.mask = t.Float64s()
@@ -580,7 +614,7 @@ func (a *attentionBias) line(dst []float64, batch, head, i int) {
 	}
 	at := a.offset[batch] + i
 	for j := range dst {
-		if j >= a.visible[batch] || j < at+a.from || j > at+a.to {
+		if j >= a.visible[batch] || j < at+a.band.From || j > at+a.band.To {
 			dst[j] = math.Inf(-1)
 		}
 	}

@@ -199,6 +199,10 @@ func TestAttentionSharesHeadsAndCaches(t *testing.T) {
 		near(t, "present keys", step[1], k, 0)
 		near(t, "present values", step[2], v, 0)
 
+		// The same where the keys begin with the past.
+		aligned := strings.Replace(strings.Replace(node, "{", "{spc_aligned = 1, ", 1), ", }", "}", 1)
+		near(t, aligned, evals(t, aligned, 1, crop(t, q, 2, 4, 6), k, v)[0], crop(t, y, 2, 4, 6), 1e-12)
+
 		// The same with a cache of 9 of which 6 are there.
 		pad := func(x *tensor.Tensor) *tensor.Tensor {
 			return chain(t, 2, x, small01(r, x.Dim(0), x.Dim(1), 3, x.Dim(3)))

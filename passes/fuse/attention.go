@@ -1,6 +1,8 @@
 package fuse
 
 import (
+	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -28,7 +30,7 @@ func Attentions(g *ir.Graph) (int, error) {
 	if err != nil {
 		return packed, err
 	}
-	n, err := rewrite(g, attention)
+	n, err := rewrite(g, newMasks().attention)
 	if n == 0 || err != nil {
 		return packed + n, err
 	}
@@ -63,26 +65,38 @@ func unsplit(n *ir.Node) (bool, error) {
 }
 
 // attention replaces n where that is the product of a softmax with V.
-func attention(n *ir.Node) (bool, error) {
+func (r *masks) attention(n *ir.Node) (bool, error) {
+	m, why := r.attentionOf(n)
+	if why != "" {
+		return false, nil
+	}
+	return true, m.rewrite()
+}
+
+// attentionOf matches n, or says why it is no attention.
+func (r *masks) attentionOf(n *ir.Node) (m *attentionMatch, why string) {
 	if !plainMatMul(n) {
-		return false, nil
+		return nil, "the product behind the softmax is not one of f32 tensors of known rank without weights"
 	}
-	soft := def(n.Inputs[0], "Softmax")
-	if soft == nil || !sole(n.Inputs[0]) || !lastAxis(soft) || !sole(soft.Inputs[0]) {
-		return false, nil
+	p, soft := unguarded(n.Inputs[0])
+	if soft == nil {
+		return nil, "something is between the softmax and the product behind it, or reads it, too"
 	}
-	s, ok := scoresOf(soft.Inputs[0])
-	if !ok {
-		return false, nil
+	if !lastAxis(soft) {
+		return nil, fmt.Sprintf("the softmax is along axis %d of %v, not the last one", soft.Op.(*op.Softmax).Axis, p.Type)
+	}
+	s := &scores{scale: 1}
+	if why := s.read(r, soft.Inputs[0]); why != "" {
+		return nil, why
 	}
 	rank := n.Outputs[0].Type.Rank()
-	m := &attentionMatch{builder: builder{n}, rows: s.rows, masks: s.masks, scale: s.scale, lead: max(0, rank-4)}
+	m = &attentionMatch{builder: builder{n}, soft: soft, rows: s.rows, masks: s.masks, reader: r, scale: s.scale, lead: max(0, rank-4)}
 	if rank < 3 {
-		return false, nil
+		return nil, fmt.Sprintf("the result has rank %d, want at least 3", rank)
 	}
 	for i, v := range []*ir.Value{s.q, s.k, n.Inputs[1]} {
 		if v.Type.Rank() != rank {
-			return false, nil
+			return nil, fmt.Sprintf("%s is %v, the result %v", "QKV"[i:i+1], v.Type, n.Outputs[0].Type)
 		}
 		axes := upTo(rank)
 		if i == 1 { // K is transposed
@@ -92,10 +106,24 @@ func attention(n *ir.Node) (bool, error) {
 			m.in[i] = m.operand(v, axes, i < 2)
 		}
 	}
-	if !m.fits() {
-		return false, nil
+	return m, m.fits()
+}
+
+// unguarded returns what a softmax makes, and its node, where v is that or that with zeros in the
+// place of NaN, which queries get that see no key; nil where it is something else or others read it.
+func unguarded(v *ir.Value) (p *ir.Value, soft *ir.Node) {
+	p = v
+	reads := 1
+	if w := def(v, "Where"); w != nil && sole(v) && isScalar(w.Inputs[1], 0) {
+		if n := def(w.Inputs[0], "IsNaN"); n != nil && sole(w.Inputs[0]) && n.Inputs[0] == w.Inputs[2] && equal(n.Inputs[0], v) {
+			p, reads = n.Inputs[0], 2
+		}
 	}
-	return true, m.rewrite()
+	soft = def(p, "Softmax")
+	if soft == nil || len(p.Uses()) != reads || p.IsOutput() || p.Uses()[0].Node.Graph() != p.Graph() || p.Uses()[reads-1].Node.Graph() != p.Graph() {
+		return nil, nil
+	}
+	return p, soft
 }
 
 // plainMatMul reports whether n is a product of two f32 tensors, of which none is a weight, and nothing more.
@@ -116,8 +144,16 @@ func lastAxis(n *ir.Node) bool {
 type scores struct {
 	q, k  *ir.Value
 	rows  []*ir.Value // factors of whole heads
-	masks []*ir.Value
+	masks []mask
 	scale float64
+}
+
+// mask is added to scores, times by, or, where it is bool, hides those where it is not shows: they become hide.
+type mask struct {
+	value *ir.Value
+	by    float64
+	shows bool
+	hide  float64
 }
 
 // ofRows reports whether v is the same for all scores of a head.
@@ -129,40 +165,56 @@ func ofRows(v *ir.Value) bool {
 	return !slices.ContainsFunc(d[max(0, len(d)-2):], func(e ir.Dim) bool { return e != ir.Size(1) })
 }
 
-// scoresOf matches the input of the softmax. What makes it is read by nobody else.
-func scoresOf(v *ir.Value) (s scores, ok bool) {
-	s.scale = 1
+// read matches the input of the softmax, or says why it does not. What makes it is read by nobody else.
+func (s *scores) read(r *masks, v *ir.Value) (why string) {
 	for {
 		n := v.Def
-		if n == nil || !sole(v) || !numpy(n) {
-			return s, false
+		switch {
+		case n == nil || !numpy(n):
+			return fmt.Sprintf("what the softmax reads is not made of a product: it begins with %s", v.Name)
+		case !sole(v):
+			return fmt.Sprintf("the scores %s are read elsewhere, too", v.Name)
 		}
 		if by, x, ok := scaled(n); ok {
 			s.scale *= by
 			v = x
 			continue
 		}
+		of := func(x *ir.Value) bool { return sole(x) && equal(x, v) && productBelow(x) }
 		switch n.Op.Kind() {
 		case "Mul":
-			i := slices.IndexFunc(n.Inputs, func(x *ir.Value) bool { return sole(x) && equal(x, v) && productBelow(x) })
+			i := slices.IndexFunc(n.Inputs, of)
 			if i < 0 || !ofRows(n.Inputs[1-i]) {
-				return s, false
+				return fmt.Sprintf("%s multiplies scores by what is not the same for all of a head", n.Name)
 			}
 			s.rows, v = append(s.rows, n.Inputs[1-i]), n.Inputs[i]
-		case "Add": // before anything is scaled, seen from the softmax
-			if s.scale != 1 || len(s.rows) > 0 {
-				return s, false
-			}
-			i := slices.IndexFunc(n.Inputs, func(x *ir.Value) bool { return sole(x) && equal(x, v) && productBelow(x) })
+		case "Add":
+			i := slices.IndexFunc(n.Inputs, of)
 			if i < 0 || n.Inputs[0] == n.Inputs[1] {
-				return s, false
+				return fmt.Sprintf("%s is not the sum of scores of one shape, read once, and a mask", n.Name)
 			}
-			s.masks, v = append(s.masks, n.Inputs[1-i]), n.Inputs[i]
+			if len(s.rows) > 0 {
+				return fmt.Sprintf("what %s adds to the scores is multiplied with them by factors of heads", n.Name)
+			}
+			s.masks, v = append(s.masks, mask{value: n.Inputs[1-i], by: s.scale}), n.Inputs[i]
+		case "Where":
+			i := 1 + slices.IndexFunc(n.Inputs[1:], of)
+			if i < 1 || n.Inputs[1] == n.Inputs[2] {
+				return fmt.Sprintf("%s does not choose between scores of one shape, read once, and a number", n.Name)
+			}
+			l, ok := r.level(n.Inputs[3-i])
+			hide := float64(float32(l.yes * s.scale))
+			if !ok || !l.uniform() || l.where.not || !(hide <= hidden) || len(s.rows) > 0 {
+				return fmt.Sprintf("%s hides scores by what is not a number of at most %g", n.Name, hidden)
+			}
+			s.masks, v = append(s.masks, mask{n.Inputs[0], 1, i == 1, hide}), n.Inputs[i]
 		case "MatMul":
-			s.q, s.k = n.Inputs[0], n.Inputs[1]
-			return s, plainMatMul(n)
+			if s.q, s.k = n.Inputs[0], n.Inputs[1]; !plainMatMul(n) {
+				return fmt.Sprintf("%s is not a product of f32 tensors of known rank without weights", n.Name)
+			}
+			return ""
 		default:
-			return s, false
+			return fmt.Sprintf("%s (%s) is between the product and the softmax", n.Name, n.Op.Kind())
 		}
 	}
 }
@@ -195,7 +247,7 @@ func productBelow(v *ir.Value) bool {
 			v = x
 			continue
 		}
-		if kind := v.Def.Op.Kind(); kind != "Add" && kind != "Mul" || !numpy(v.Def) {
+		if kind := v.Def.Op.Kind(); kind != "Add" && kind != "Mul" && kind != "Where" || !numpy(v.Def) {
 			return kind == "MatMul"
 		}
 		return slices.ContainsFunc(v.Def.Inputs, func(x *ir.Value) bool { return sole(x) && equal(x, v) && productBelow(x) })
@@ -216,11 +268,14 @@ type operand struct {
 // attentionMatch is an attention that was found.
 type attentionMatch struct {
 	builder // at the last product
+	soft    *ir.Node
 	in      [3]operand
 	rows    []*ir.Value // factors that Q gets
-	masks   []*ir.Value // all of which are added
+	masks   []mask      // all of which are added
+	reader  *masks
+	band    map[string]any // the attributes by which the operator hides keys
+	shows   []*ir.Value    // hide where any is false
 	scale   float64
-	causal  bool
 	lead    int // axes of the batch that the operator does not have
 
 	heads, kvHeads ir.Dim
@@ -253,9 +308,11 @@ func (m *attentionMatch) operand(v *ir.Value, axes []int, mayScale bool) operand
 			o.value, o.axes = n.Inputs[0], axes
 			continue
 		}
-		if times, x, ok := repeated(n); ok && o.repeat == 1 && slices.IsSorted(o.axes) {
-			o.value, o.repeat = x, times
-			continue
+		if o.repeat == 1 && len(o.axes) == 4 {
+			if times, x, ok := repeated(n, o.axes[1]); ok {
+				o.value, o.repeat = x, times
+				continue
+			}
 		}
 		break
 	}
@@ -329,14 +386,17 @@ func positive(axis, rank int) int {
 	return axis
 }
 
-// repeated matches a reshape to [batch, heads, tokens, depth] of x with each head
-// repeated.
-func repeated(n *ir.Node) (times int, x *ir.Value, ok bool) {
+// repeated matches n that gives x, of rank 4, each index of an axis several times: a Gather, or a reshape of what an axis
+// of one behind that was expanded.
+func repeated(n *ir.Node, axis int) (times int, x *ir.Value, ok bool) {
+	if n.Op.Kind() == "Gather" {
+		return gathered(n, axis)
+	}
 	if !reshapes(n) || n.Outputs[0].Type.Rank() != 4 {
 		return 0, nil, false
 	}
-	e := def(n.Inputs[0], "Expand")
-	if e == nil || e.Outputs[0].Type.Rank() != 5 {
+	e := n.Inputs[0].Def
+	if e == nil || e.Op.Kind() != "Expand" && e.Op.Kind() != "Tile" || e.Outputs[0].Type.Rank() != 5 {
 		return 0, nil, false
 	}
 	u := e.Inputs[0].Def
@@ -345,12 +405,34 @@ func repeated(n *ir.Node) (times int, x *ir.Value, ok bool) {
 	}
 	x = u.Inputs[0]
 	d, wide := x.Type.Dims, e.Outputs[0].Type.Dims
-	if !wide[2].Known() || wide[2].Size() < 1 || !slices.Equal(u.Outputs[0].Type.Dims, []ir.Dim{d[0], d[1], ir.Size(1), d[2], d[3]}) ||
-		!slices.Equal(wide, []ir.Dim{d[0], d[1], wide[2], d[2], d[3]}) ||
-		!slices.Equal(n.Outputs[0].Type.Dims, []ir.Dim{d[0], ir.Mul(d[1], wide[2]), d[2], d[3]}) {
+	by := wide[axis+1]
+	if !by.Known() || by.Size() < 1 || !slices.Equal(u.Outputs[0].Type.Dims, slices.Insert(slices.Clone(d), axis+1, ir.Size(1))) ||
+		!slices.Equal(wide, slices.Insert(slices.Clone(d), axis+1, by)) {
 		return 0, nil, false
 	}
-	return wide[2].Size(), x, true
+	flat := slices.Clone(d)
+	flat[axis] = ir.Mul(d[axis], by)
+	return by.Size(), x, slices.Equal(n.Outputs[0].Type.Dims, flat)
+}
+
+// gathered is repeated for a Gather of indices 0, 0, 1, 1 and so on.
+func gathered(n *ir.Node, axis int) (times int, x *ir.Value, ok bool) {
+	x = n.Inputs[0]
+	indices := n.Inputs[1].Const
+	if x.Type.Rank() != 4 || indices == nil || indices.Rank() != 1 || positive(ir.AttrOf(n.Op, "axis").(int), 4) != axis {
+		return 0, nil, false
+	}
+	d := x.Type.Dims[axis]
+	if !d.Known() || d.Size() < 1 || indices.Len() == 0 || indices.Len()%d.Size() != 0 {
+		return 0, nil, false
+	}
+	times = indices.Len() / d.Size()
+	for i, at := range indices.Ints() {
+		if at != i/times {
+			return 0, nil, false
+		}
+	}
+	return times, x, true
 }
 
 // dim is axis i of the operand.
@@ -361,8 +443,8 @@ func (o *operand) byTokens() bool {
 	return len(o.axes) == 3 || o.parts > 0 || slices.Equal(o.axes, []int{0, 2, 1, 3})
 }
 
-// fits reports whether the operands and the mask are certain to fit each other.
-func (m *attentionMatch) fits() bool {
+// fits says why the operands and the masks are not certain to fit each other, nothing where they are.
+func (m *attentionMatch) fits() (why string) {
 	q, k, v := &m.in[0], &m.in[1], &m.in[2]
 	rank := len(q.axes)
 	queries, keys := q.dim(rank-2), k.dim(rank-2)
@@ -374,21 +456,21 @@ func (m *attentionMatch) fits() bool {
 			scores = append(scores, q.dim(1+i))
 		}
 		if v.dim(rank-3) != m.kvHeads || v.repeat != k.repeat || q.repeat != 1 || m.heads != ir.Mul(m.kvHeads, ir.Size(k.repeat)) {
-			return false
+			return fmt.Sprintf("Q has %v heads, K %v, each %d times, and V %v, each %d times", m.heads, m.kvHeads, k.repeat, v.dim(rank-3), v.repeat)
 		}
 	}
 	for i, d := range scores {
 		if k.dim(i) != d || v.dim(i) != d {
-			return false
+			return fmt.Sprintf("axis %d of the batch is %v of Q, %v of K and %v of V", i, d, k.dim(i), v.dim(i))
 		}
 	}
 	if v.dim(rank-2) != keys || k.dim(rank-1) != q.dim(rank-1) {
-		return false
+		return fmt.Sprintf("Q has %v features, K %v; K has %v tokens, V %v", q.dim(rank-1), k.dim(rank-1), keys, v.dim(rank-2))
 	}
 	if m.lead > 0 { // what becomes one axis is multiplied
 		for _, d := range append(slices.Clone(scores), queries, keys) {
 			if !d.Known() || d.Size() < 1 {
-				return false
+				return "the batch has several axes of which not all sizes are known"
 			}
 		}
 	}
@@ -398,39 +480,64 @@ func (m *attentionMatch) fits() bool {
 	scores = append(scores, queries, keys)
 	for _, d := range []ir.Dim{m.heads, m.kvHeads, q.dim(rank - 1), v.dim(rank - 1)} {
 		if !d.Known() || d.Size() < 1 {
-			return false
+			return "the number of heads, or of their features, is not known"
 		}
 	}
 	if s := float32(m.scale); !(s > 0) || math.IsInf(float64(s), 0) {
-		return false
+		return fmt.Sprintf("the scores are scaled by %g, want a positive number", m.scale)
 	}
-	for _, mask := range m.masks {
-		if !isF32(mask) || !mask.Type.Ranked {
-			return false
+	if why := m.fitMasks(scores); why != "" {
+		return why
+	}
+	return m.hide(scores)
+}
+
+// fitMasks says why a mask does not broadcast to the scores.
+func (m *attentionMatch) fitMasks(scores []ir.Dim) (why string) {
+	for i := range m.masks {
+		mask := &m.masks[i]
+		for e := def(mask.value, "Expand"); e != nil && ends(e.Inputs[0], scores[len(scores)-1]); e = def(mask.value, "Expand") {
+			mask.value = e.Inputs[0]
 		}
-		d := mask.Type.Dims
-		if len(d) < 1 || len(d) > len(scores) || d[len(d)-1] != keys {
-			return false
+		v := mask.value
+		if !v.Type.Ranked || mask.hide == 0 && !isF32(v) {
+			return fmt.Sprintf("the mask %s is %v, want f32 of known rank", v.Name, v.Type)
 		}
-		for i, e := range d {
-			if e != ir.Size(1) && e != scores[len(scores)-len(d)+i] {
-				return false
-			}
+		if !ends(v, scores[len(scores)-1]) || !broadcasts(v, scores) {
+			return fmt.Sprintf("the mask %s is %v, the scores %v", v.Name, v.Type, ir.Of(tensor.F32, scores...))
 		}
 		if m.lead == 0 {
 			continue
 		}
-		if _, ok := m.merged(mask); !ok {
+		if _, ok := m.merged(v); !ok {
+			return fmt.Sprintf("the mask %s is %v, which has not the axes of the batch of %v", v.Name, v.Type, ir.Of(tensor.F32, scores...))
+		}
+	}
+	return ""
+}
+
+// ends reports whether the last axis of v is of the size.
+func ends(v *ir.Value, d ir.Dim) bool {
+	return v.Type.Ranked && v.Type.Rank() > 0 && v.Type.Dims[v.Type.Rank()-1] == d
+}
+
+// broadcasts reports whether v is certain to broadcast to a shape.
+func broadcasts(v *ir.Value, to []ir.Dim) bool {
+	d := v.Type.Dims
+	if !v.Type.Ranked || len(d) > len(to) {
+		return false
+	}
+	for i, e := range d {
+		if e != ir.Size(1) && e != to[len(to)-len(d)+i] {
 			return false
 		}
 	}
-	m.causal = len(m.masks) == 1 && hidesLater(m.masks[0].Const, queries, keys)
 	return true
 }
 
 // merged returns the sizes of a mask whose batch is one axis, as that of the scores is.
 func (m *attentionMatch) merged(mask *ir.Value) ([]int, bool) {
-	scores := def(m.at.Inputs[0], "Softmax").Outputs[0].Type
+	scores := m.soft.Outputs[0].Type
 	return regrouped(mask.Type, scores, ir.Of(scores.DType, m.joined(scores.Dims)...))
 }
 
@@ -443,28 +550,11 @@ func (m *attentionMatch) joined(dims []ir.Dim) []ir.Dim {
 // keys that it adds nothing to, that one has no weight unless scores are as large.
 const hidden = -1e9
 
-// hidesLater reports whether a mask is zero up to the diagonal and hides what is
-// behind it.
-func hidesLater(t *tensor.Tensor, queries, keys ir.Dim) bool {
-	if t == nil || !queries.Known() || queries != keys || t.Len() != queries.Size()*queries.Size() {
-		return false
-	}
-	n := queries.Size()
-	for i, v := range t.F32s() {
-		if j := i % n; j <= i/n && v != 0 || j > i/n && !(v <= hidden) {
-			return false
-		}
-	}
-	return true
-}
-
 // rewrite puts the operator in the place of the last product. Reshapes around it
 // are left for Identities to join with others.
 func (m *attentionMatch) rewrite() error {
 	attrs := map[string]any{"scale": float32(m.scale)}
-	if m.causal {
-		attrs["is_causal"], m.masks = 1, nil
-	}
+	maps.Copy(attrs, m.band)
 	for _, by := range m.rows {
 		q, err := m.add("rows", "Mul", nil, m.in[0].value, by)
 		if err != nil {
@@ -500,18 +590,9 @@ func (m *attentionMatch) rewrite() error {
 			}
 		}
 	}
-	if len(m.masks) > 0 {
-		mask := m.masks[0]
-		for _, other := range m.masks[1:] {
-			if mask, err = m.add("masks", "Add", nil, mask, other); err != nil {
-				return err
-			}
-		}
-		if len(m.in[0].axes) == 3 && mask.Type.Rank() == 3 { // the one head gets an axis
-			if mask, err = m.add("mask", "Unsqueeze", nil, mask, m.constant("mask.axes", tensor.Ints(1))); err != nil {
-				return err
-			}
-		}
+	if mask, err := m.mask(); err != nil {
+		return err
+	} else if mask != nil {
 		inputs = append(inputs, mask)
 	}
 	y, err := m.add("fused", "Attention", attrs, inputs...)
@@ -547,8 +628,9 @@ func (m *attentionMatch) join() (err error) {
 		return nil
 	}
 	for i := range m.masks {
-		shape, _ := m.merged(m.masks[i])
-		if m.masks[i], err = m.reshape("mask", m.masks[i], shape); err != nil {
+		v := &m.masks[i].value
+		shape, _ := m.merged(*v)
+		if *v, err = m.reshape("mask", *v, shape); err != nil {
 			return err
 		}
 	}

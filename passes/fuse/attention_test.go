@@ -167,6 +167,15 @@ func TestAttentionForms(t *testing.T) {
   %p: f32[*] = Softmax "p" (%d)
   %y: f32[*] = MatMul "y" (%p, %v)
   return %y }`, "(%q, %k, %v, %y.masks.out) {scale = 1.0}", 0},
+		"a bias that is scaled with the scores": {`graph "g"(%q: f32[batch,2,3,4], %k: f32[batch,2,3,4], %v: f32[batch,2,3,4], %m: f32[1,2,3,3]) {
+  %two: f32[] = const {2.0}
+  %kt: f32[*] = Transpose "kt" (%k) {perm = [0, 1, 3, 2]}
+  %s: f32[*] = MatMul "s" (%q, %kt)
+  %c: f32[*] = Add "c" (%m, %s)
+  %d: f32[*] = Div "d" (%c, %two)
+  %p: f32[*] = Softmax "p" (%d)
+  %y: f32[*] = MatMul "y" (%p, %v)
+  return %y }`, "(%q, %k, %v, %y.scaled.out) {scale = 0.5}", 0},
 		"windows with tokens by heads and a bias": {`graph "g"(%x: f32[2,3,7,12], %b: f32[2,7,7]) {
   %split: i64[5] = const {2, 3, 7, 2, 2}
   %join: i64[4] = const {2, 3, 7, 4}
@@ -236,11 +245,6 @@ func TestNoAttention(t *testing.T) {
 		"another axis": `
   %s: f32[*] = MatMul "s" (%q, %kt)
   %p: f32[*] = Softmax "p" (%s) {axis = 2}`,
-		"the mask is scaled too": `
-  %s: f32[*] = MatMul "s" (%q, %kt)
-  %d: f32[*] = Add "d" (%s, %mask)
-  %e: f32[*] = Mul "e" (%d, %two)
-  %p: f32[*] = Softmax "p" (%e)`,
 		"factors of keys": `
   %s: f32[*] = MatMul "s" (%q, %kt)
   %e: f32[*] = Mul "e" (%s, %mask)

@@ -185,10 +185,12 @@ func Inputs(g *ir.Graph, seed uint64) []*tensor.Tensor {
 			if shape[k] = d.Size(); d.Known() {
 				continue
 			}
-			if sizes[d.Symbol()] == 0 {
-				sizes[d.Symbol()] = 1 + r.IntN(4)
+			for _, symbol := range d.Symbols() {
+				if sizes[symbol] == 0 {
+					sizes[symbol] = 1 + r.IntN(4)
+				}
 			}
-			shape[k] = sizes[d.Symbol()]
+			shape[k], _ = d.At(sizes)
 		}
 		n := 1
 		for _, d := range shape {

@@ -24,6 +24,8 @@ var namedOperators = map[string]string{
 	"backend/cuda/ops.go: binders8":   "a kernel for each",
 	"backend/cuda/ops.go: mixed":      "a kernel for each",
 	"backend/cuda/ops.go: reductions": "a function of the kernels for each",
+
+	"passes/fuse/recognised.go: Recognise": "the activations that reports count",
 }
 
 // listed is how many names of operators make a list.
