@@ -339,7 +339,11 @@ func frameOf(stack string) string {
 
 // exported is what spc.Prune makes of the model.
 func (c *Case) exported(ctx context.Context, v Variant) ([]byte, changed, error) {
-	p, err := spc.Prune(ctx, c.options(c.Model, v))
+	o := c.options(c.Model, v)
+	if v.Export {
+		o.Opset = spc.LeastOpset
+	}
+	p, err := spc.Prune(ctx, o)
 	if err != nil {
 		return nil, changed{}, err
 	}
