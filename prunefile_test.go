@@ -480,3 +480,232 @@ func TestPruneKeepsTheFilesOfArchitectures(t *testing.T) {
 		}
 	}
 }
+
+// outside moves the initializers of a model into a file of external data, in another order and with gaps, and writes both.
+func (n *network) outside(t *testing.T, dir, location string) string {
+	t.Helper()
+	var far []byte
+	for i, p := range slices.Backward(n.m.Graph.Initializer) {
+		raw := p.RawData
+		for _, v := range p.FloatData {
+			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
+		}
+		if i%5 == 4 {
+			continue // which stays in the model
+		}
+		for len(far)%64 > 0 {
+			far = append(far, 0xa5)
+		}
+		p.RawData, p.FloatData, p.DataLocation = nil, nil, onnxpb.TensorProto_EXTERNAL
+		p.ExternalData = []*onnxpb.StringStringEntryProto{{Key: "location", Value: location}, {Key: "offset", Value: fmt.Sprint(len(far))}, {Key: "length", Value: fmt.Sprint(len(raw))}}
+		far = append(far, raw...)
+	}
+	path := filepath.Join(dir, "model.onnx")
+	at := filepath.Join(dir, filepath.FromSlash(location))
+	if err := os.MkdirAll(filepath.Dir(at), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string][]byte{path: n.bytes(t), at: append(far, "the end"...)} {
+		if err := os.WriteFile(name, b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+func contentOf(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// External data keep their names and what lies where in them; the model that was read is not touched.
+func TestPruneKeepsTheLayoutOfExternalData(t *testing.T) {
+	for _, location := range []string{"weights.bin", "data/weights.bin"} {
+		dir := t.TempDir()
+		path := newNetwork(13, 7).outside(t, dir, location)
+		model, far := contentOf(t, path), contentOf(t, filepath.Join(dir, location))
+		o := spc.CompileOptions{Model: path, Prune: spc.PruneOptions{Sparsity: 0.5, KeepNone: true}}
+		whole, report := prunedFile(t, o) // in one file
+		o.Model = ""
+		o.Bytes = newNetwork(13, 7).bytes(t)
+		agrees(t, o, whole, report.Totals.PrunableZeros, 1e-5)
+
+		o.Model, o.Bytes = path, nil
+		p, err := spc.Prune(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := t.TempDir()
+		for _, to := range []struct{ path, far string }{
+			{filepath.Join(other, "p.onnx"), location},
+			{filepath.Join(dir, "p.onnx"), strings.Replace(location, "weights", "p-weights", 1)},
+		} {
+			if err := p.Save(to.path); err != nil {
+				t.Fatal(err)
+			}
+			now := contentOf(t, to.path)
+			if same := bytes.Equal(contentOf(t, filepath.Join(filepath.Dir(to.path), to.far)), far); same {
+				t.Errorf("%s is as it was", to.far)
+			}
+			a, b := decoded(t, model), decoded(t, now)
+			for i, x := range a.Graph.Initializer {
+				for k, e := range x.ExternalData {
+					want := e.Value
+					if e.Key == "location" {
+						want = to.far
+					}
+					if have := b.Graph.Initializer[i].ExternalData[k]; have.Key != e.Key || have.Value != want {
+						t.Errorf("%s has %s %s, want %s", x.Name, have.Key, have.Value, want)
+					}
+				}
+			}
+			again, err := spc.Compile(context.Background(), spc.CompileOptions{Model: to.path, Prune: spc.PruneOptions{KeepNone: true}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := again.Explain().Totals.PrunableZeros; n < report.Totals.PrunableZeros {
+				t.Errorf("%d zeros are found, want %d", n, report.Totals.PrunableZeros)
+			}
+			again.Close()
+			gaps := contentOf(t, filepath.Join(filepath.Dir(to.path), to.far))
+			if len(gaps) != len(far) || !bytes.HasSuffix(gaps, []byte("the end")) || bytes.Count(gaps, []byte{0xa5, 0xa5}) < bytes.Count(far, []byte{0xa5, 0xa5}) {
+				t.Errorf("%s lays its elements out in another way", to.far)
+			}
+		}
+		if !bytes.Equal(contentOf(t, path), model) || !bytes.Equal(contentOf(t, filepath.Join(dir, location)), far) {
+			t.Error("what was read is another now")
+		}
+	}
+}
+
+// Where nothing is pruned all files are as they were, and in the folder of the model external data are not written again.
+func TestPruneCopiesExternalDataThatStay(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	path := newNetwork(9, 4).outside(t, dir, "w.bin")
+	p, err := spc.Prune(context.Background(), spc.CompileOptions{Model: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{other, dir} {
+		if err := p.Save(filepath.Join(to, "p.onnx")); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(contentOf(t, filepath.Join(to, "p.onnx")), contentOf(t, path)) || !bytes.Equal(contentOf(t, filepath.Join(to, "w.bin")), contentOf(t, filepath.Join(dir, "w.bin"))) {
+			t.Error("what was not pruned is another")
+		}
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 3 {
+		t.Errorf("%v, %v", list, err)
+	}
+}
+
+// A model that changes while it is pruned is not taken for the one that was read, and tensors that share a place are not written.
+func TestPruneRefusesFilesThatItCannotKeep(t *testing.T) {
+	dir := t.TempDir()
+	path := newNetwork(13, 7).outside(t, dir, "w.bin")
+	half := spc.PruneOptions{Sparsity: 0.5, KeepNone: true}
+	p, err := spc.Prune(context.Background(), spc.CompileOptions{Model: path, Prune: half})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, append(contentOf(t, path), 0), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Write(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "was changed while it was pruned") {
+		t.Errorf("error %v", err)
+	}
+
+	n := newNetwork(13, 7)
+	n.m.Graph.Initializer = append(n.m.Graph.Initializer, n.tensor("w5", true, 10, 32))
+	n.node("Gemm", "fc3", []string{"a", "w5"}, "z", &onnxpb.AttributeProto{Name: "transB", Type: onnxpb.AttributeProto_INT, I: 1})
+	n.m.Graph.Output = append(n.m.Graph.Output, value("z", 2, 10))
+	path = n.outside(t, dir, "w.bin")
+	for _, w := range n.m.Graph.Initializer {
+		if w.Name == "w5" {
+			for _, v := range n.m.Graph.Initializer {
+				if v.Name == "w4" {
+					w.ExternalData, w.RawData, w.DataLocation = v.ExternalData, nil, v.DataLocation
+				}
+			}
+		}
+	}
+	if err := os.WriteFile(path, n.bytes(t), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	o := spc.CompileOptions{Model: path, Prune: half}
+	file, report := prunedFile(t, o)
+	if !strings.Contains(report.Written.Anew, "external data w.bin holds several tensors in one place") {
+		t.Errorf("written anew as %q", report.Written.Anew)
+	}
+	if err := onnxtest.Check(file); err != nil {
+		t.Error(err)
+	}
+}
+
+// What the file has no place for is written anew, and said.
+func TestPruneSaysWhyItWritesAnew(t *testing.T) {
+	model := newNetwork(11, 6).bytes(t)
+	some := spc.Calibration{Inputs: samples(2, nil)}
+	for why, o := range map[string]spc.CompileOptions{
+		"it is quantised":               {Quantize: spc.QuantizeOptions{Type: tensor.I8}, Calibration: some},
+		"has another shape in the file": {Prune: spc.PruneOptions{Sparsity: 0.4, Pattern: graphtest.Pattern("channel")}},
+	} {
+		o.Bytes = model
+		file, report := prunedFile(t, o)
+		if !strings.Contains(report.Written.Anew, why) {
+			t.Errorf("written anew as %q, want %q", report.Written.Anew, why)
+		}
+		if w := strings.Join(report.Warnings(), "\n"); !strings.Contains(w, "nodes are written anew") {
+			t.Errorf("warnings %q", w)
+		}
+		if err := onnxtest.Check(file); err != nil {
+			t.Error(err)
+		}
+	}
+	for opset, want := range map[int]int64{14: 14, 19: 19, spc.LeastOpset: 14} {
+		file, report := prunedFile(t, spc.CompileOptions{Bytes: model, Opset: opset, Prune: spc.PruneOptions{Sparsity: 0.5}})
+		if m := decoded(t, file); m.OpsetImport[0].Version != want || report.Written.Anew != "" || m.ProducerName != "spc" {
+			t.Errorf("opset %d gives %v, written anew as %q", opset, m.OpsetImport, report.Written.Anew)
+		}
+	}
+	layer := graphtest.ONNX(t, `graph "g"(%x: f32[2,4]) {
+  %y = LayerNormalization(%x, %s) {axis: -1}
+  %s: f32[4] = const {1, 2, 3, 4}
+  return %y
+}`)
+	for opset, want := range map[int]string{13: "Opset 13: the model's nodes are written in the form of opset 17", 12: "Opset 12: want one from 13 to 28"} {
+		if _, err := spc.Prune(context.Background(), spc.CompileOptions{Bytes: layer, Opset: opset}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("opset %d: %v, want %q", opset, err, want)
+		}
+	}
+}
+
+// Operators of ONNX Runtime's domain stay what they are, with weights that are pruned.
+func TestPruneKeepsOperatorsOfOtherDomains(t *testing.T) {
+	n := newNetwork(13, 7)
+	g := n.m.Graph
+	n.m.OpsetImport = append(n.m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: "com.microsoft", Version: 1})
+	for _, p := range g.Node {
+		if p.Name == "fc1" {
+			p.OpType, p.Domain, p.Input[1] = "FusedMatMul", "com.microsoft", "w3"
+			p.Attribute = append(p.Attribute, &onnxpb.AttributeProto{Name: "transB", Type: onnxpb.AttributeProto_INT, I: 1}, &onnxpb.AttributeProto{Name: "alpha", Type: onnxpb.AttributeProto_FLOAT, F: 0.5})
+		}
+	}
+	g.Node = slices.DeleteFunc(g.Node, func(p *onnxpb.NodeProto) bool { return p.Name == "turn" })
+	for _, c := range []spc.Calibration{{}, {Inputs: samples(4, nil)}} {
+		o := spc.CompileOptions{Bytes: n.bytes(t), Prune: spc.PruneOptions{Sparsity: 0.5, KeepNone: true}, Calibration: c}
+		o.Prune.Allocate = spc.PerLayer
+		file, report := prunedFile(t, o)
+		if report.Written.Anew != "" {
+			t.Fatal(report.Written.Anew)
+		}
+		if changed := onlyElements(t, o.Bytes, file); !slices.Contains(changed, "w3") {
+			t.Errorf("%q are changed, want w3, too", changed)
+		}
+		agrees(t, o, file, report.Totals.PrunableZeros, 1e-5)
+	}
+}
