@@ -141,12 +141,6 @@ func (r *Report) Warnings() []string {
 			warn("nothing was reconstructed: %s", some(blocks))
 		}
 	}
-	if w := r.Written; w != nil {
-		if w.Anew != "" {
-			warn("nodes are written anew, in a newer operator set than the model's where their forms are: %s", w.Anew)
-		}
-		out = append(out, w.Notes...)
-	}
 	if t := r.Tuned; t != nil && t.Why != "" {
 		are := "as predicted"
 		if t.Measured+t.Known > 0 {

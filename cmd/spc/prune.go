@@ -21,7 +21,7 @@ func pruneCommand() *cobra.Command {
 		Long: `Prune an ONNX model as compile does, and write it as an ONNX model for other runtimes
 and trainers. The file stays as it is but for elements of weights and biases: with its
 operator sets, names, order, metadata, external data and batch normalisation. Where that
-cannot be, as with channels that are removed and with --quantize, a warning says why, and
+cannot be, as with channels that are removed and with --quantize, a line says why, and
 nodes are written in the form that they have today, in the least operator set from 13 on that
 has those forms, with batch normalisation folded into the weights; --opset asks for that. With
 --quantize int8, products stand between QuantizeLinear and DequantizeLinear nodes; with fp16
@@ -90,5 +90,8 @@ func printPruned(w io.Writer, r *spc.Report, model, out string, all detail) erro
 	}
 	fmt.Fprintln(w, zeros(r))
 	printRebuilt(w, r, "%-9s %s\n", all)
+	if r.Written != nil && len(r.Written.Notes) > 0 {
+		fmt.Fprintf(w, "%-9s %s\n", "noted", printable(all.list(r.Written.Notes)))
+	}
 	return printQuantised(w, r, all)
 }

@@ -351,6 +351,9 @@ func (c *Case) exported(ctx context.Context, v Variant) ([]byte, changed, error)
 	if err := p.Write(&b); err != nil {
 		return nil, changed{}, err
 	}
+	if p.Explain().Written.Anew == "" && !v.Export && onnxtest.Check(c.Model) != nil {
+		return b.Bytes(), changes(p.Explain()), nil // the file stays what it was
+	}
 	return b.Bytes(), changes(p.Explain()), onnxtest.Check(b.Bytes())
 }
 
