@@ -179,16 +179,17 @@ func (f *finder) link(u ir.Use, axis, m int) (l link, ok bool) {
 		l.slot, l.slope = n.Input(2), 1
 		return l, u.Index == 0 && axis == 1 && len(l.scale) == m
 	}
-	kind := n.Op.Kind()
-	if u.Index > 1 || !slices.Contains([]string{"Add", "Sub", "Mul", "Div"}, kind) || u.Index == 1 && (kind == "Sub" || kind == "Div") {
+	if len(n.Inputs) != 2 {
 		return l, false
 	}
 	other := n.Inputs[1-u.Index]
 	c, ok := perChannel(f.constOf(other), n.Outputs[0].Type.Rank(), axis, m)
-	switch kind {
+	first := u.Index == 0
+	switch n.Op.Kind() {
 	case "Add":
 		l.shift, l.slot, l.slope = c, other, 1
 	case "Sub":
+		ok = ok && first
 		l.slot, l.slope = other, -1
 		for _, x := range c {
 			l.shift = append(l.shift, -x)
@@ -196,9 +197,12 @@ func (f *finder) link(u ir.Use, axis, m int) (l link, ok bool) {
 	case "Mul":
 		l.scale = c
 	case "Div":
+		ok = ok && first
 		for _, x := range c {
 			l.scale = append(l.scale, 1/x)
 		}
+	default:
+		return l, false
 	}
 	return l, ok
 }

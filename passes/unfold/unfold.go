@@ -170,7 +170,8 @@ func (f *finder) input(n *ir.Node, i int, now *ir.Value) error {
 
 // isProduct reports whether an operator may add its input 2 to each of its channels.
 func isProduct(o ir.Op) bool {
-	return slices.Contains([]string{"Conv", "ConvTranspose", "MatMul", "Gemm"}, o.Kind())
+	_, ok := o.(op.Fusable)
+	return ok
 }
 
 // equal reports whether two constants are the same, to the bit.
