@@ -670,8 +670,8 @@ func TestPruneSaysWhyItWritesAnew(t *testing.T) {
 		}
 	}
 	layer := graphtest.ONNX(t, `graph "g"(%x: f32[2,4]) {
-  %y = LayerNormalization(%x, %s) {axis: -1}
   %s: f32[4] = const {1, 2, 3, 4}
+  %y: f32[2,4] = LayerNormalization "norm" (%x, %s)
   return %y
 }`)
 	for opset, want := range map[int]string{13: "Opset 13: the model's nodes are written in the form of opset 17", 12: "Opset 12: want one from 13 to 28"} {
