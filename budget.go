@@ -561,7 +561,7 @@ func (s *sizing) before(ctx context.Context) (g *ir.Graph, pc *passes.Context, d
 	if pc, err = c.passContext(seen); err != nil {
 		return nil, nil, done, err
 	}
-	g, info, err := (&ImportOptions{c.Model, c.Bytes, c.Shapes, c.Dims}).read()
+	g, info, err := (&ImportOptions{c.Model, c.Bytes, c.Shapes, c.Dims}).read(false)
 	if err != nil {
 		return nil, nil, done, err
 	}

@@ -30,6 +30,14 @@ import (
 // AnySize, in CompileOptions.Shapes, leaves a dimension to each run.
 const AnySize = onnx.AnySize
 
+// The operator sets that Prune writes nodes anew in.
+const (
+	MinOpset = onnx.MinOpset
+	MaxOpset = onnx.MaxOpset
+
+	LeastOpset = -1
+)
+
 // CompileOptions say what to compile and how. The zero value of everything but
 // the model keeps the weights as they are.
 type CompileOptions struct {
@@ -40,6 +48,10 @@ type CompileOptions struct {
 	Dims   map[string]int   // sizes of symbols
 	// Open says of symbols that stay open what sizes formats are chosen for. Runs may have others.
 	Open map[string]Sizes
+
+	// Opset has Prune write nodes anew, in the form that they have in this operator set, of MinOpset to MaxOpset, or in the least one that has
+	// forms for all, LeastOpset; 0 keeps the model's file.
+	Opset int
 
 	Target Target // the device that formats are chosen for
 	Format Format // of all weights that it suits
@@ -608,7 +620,11 @@ func (o *QuantizeOptions) pass(t Target, seen *calib.Observer) (*quant.Options, 
 }
 
 // pipeline makes of the options what the pipeline wants, with some passes left out.
-func (o *CompileOptions) pipeline(leaveOut []string) (passes.Options, error) {
+func (o *CompileOptions) pipeline(k *kept) (passes.Options, error) {
+	var leaveOut []string
+	if k != nil {
+		leaveOut = passes.With(passes.Unportable)
+	}
 	po := passes.Options{
 		Disable: slices.Concat(leaveOut, o.Debug.Disable), StopAfter: o.Debug.StopAfter, Verify: o.Debug.Verify, Plan: o.Plan,
 	}
@@ -622,6 +638,14 @@ func (o *CompileOptions) pipeline(leaveOut []string) (passes.Options, error) {
 	var err error
 	if o.Debug.DumpDir != "" {
 		po.Dump, err = passes.DumpTo(o.Debug.DumpDir)
+	}
+	if dump := po.Dump; k != nil {
+		po.Dump = func(index int, pass string, g *ir.Graph) error {
+			if err := k.seen(pass, g); err != nil || dump == nil {
+				return err
+			}
+			return dump(index, pass, g)
+		}
 	}
 	return po, err
 }

@@ -2,32 +2,115 @@ package spc
 
 import (
 	"context"
+	"errors"
 	"io"
+	"os"
+	"path/filepath"
 
 	"spc/internal/atomicfile"
 	"spc/ir"
 	"spc/ir/onnx"
 	"spc/ir/tensor"
-	"spc/passes"
+	"spc/passes/unfold"
 )
 
 // Pruned is a model that was pruned, and perhaps quantised, and is still an ONNX model.
 type Pruned struct {
+	patch  *onnx.Patch // nil where the graph is written anew
 	graph  *ir.Graph
+	opset  int
 	report Report
 	masks  map[string]*tensor.Tensor
 }
 
+// Written tells how Prune writes a model.
+type Written struct {
+	// Anew says why nodes are written anew, in the form that they have today; empty where the file stays as it is but for weights.
+	Anew string `json:"anew,omitempty"`
+	// Notes tell what in the file is not as it was, or as it was to be.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// kept is what Prune keeps of a model on its way through the passes.
+type kept struct {
+	unfold.Graphs
+	info  *onnx.Info
+	opset int
+}
+
 // Prune prunes an ONNX model, and quantises it, as Compile would with the same options;
-// Format, OneFormat and Open are not used. Batch normalisation is folded into the weights.
+// Format, OneFormat and Open are not used. Its file stays as it is but for the weights, and biases, that pruning changes: with its operator
+// sets, names, order, metadata, and batch normalisation, into whose parameters what was folded is put back. Where o.Opset asks for it,
+// or the file has no place for what has changed (Report.Written), nodes are written anew, with batch normalisation folded into the weights.
 func Prune(ctx context.Context, o CompileOptions) (*Pruned, error) {
 	o.Format, o.OneFormat, o.Open = "", false, nil
-	m, err := compile(ctx, o, passes.With(passes.Unportable))
+	k := &kept{opset: o.Opset}
+	m, err := compile(ctx, o, k)
 	if err != nil {
 		return nil, err
 	}
-	return &Pruned{m.graph, m.report, m.masks}, nil
+	p := &Pruned{graph: m.graph, opset: max(0, o.Opset), report: m.report, masks: m.masks}
+	p.report.Written = &Written{}
+	if o.Opset != 0 {
+		return p, nil
+	}
+	var notes []string
+	p.patch, notes, err = k.patch(&o)
+	switch {
+	case errors.Is(err, ErrUnsupported):
+		p.report.Written.Anew = err.Error()
+	case err != nil:
+		return nil, err
+	default:
+		p.graph, p.report.Written.Notes = nil, notes
+	}
+	return p, nil
 }
+
+// seen keeps the graph after a pass.
+func (k *kept) seen(pass string, g *ir.Graph) error {
+	switch {
+	case k == nil:
+	case k.opset == LeastOpset:
+	case pass == "biases" && k.opset != 0:
+		return onnx.CheckOpset(g, k.opset)
+	case pass == "biases":
+		k.Before = g.Clone()
+	case pass == "prune" && k.opset == 0:
+		k.After = g.Clone()
+	}
+	return nil
+}
+
+// patch returns the model's file with what has changed, and what is worth saying of that.
+func (k *kept) patch(o *CompileOptions) (*onnx.Patch, []string, error) {
+	refuse := func(text string) (*onnx.Patch, []string, error) { return nil, nil, &refusal{text} }
+	switch {
+	case o.Quantize.Type != tensor.Undefined:
+		return refuse("it is quantised")
+	case o.Debug.StopAfter != "":
+		return refuse("passes are left out")
+	}
+	k.Holds = k.info.Holds
+	r, err := unfold.Find(k.Graphs)
+	if err != nil {
+		return nil, nil, err
+	}
+	k.Graphs = unfold.Graphs{}
+	e := onnx.Edits{Tensors: r.Tensors, Inputs: map[string]onnx.Inputs{}}
+	for _, b := range r.Biases {
+		e.Inputs[b.Output] = onnx.Inputs{Kind: b.Kind, Names: map[int]string{2: b.Name}}
+		e.Initializers = append(e.Initializers, onnx.Initializer{Name: b.Name, Tensor: b.Tensor})
+	}
+	p, err := onnx.NewPatch(o.Model, o.Bytes, k.info, e)
+	return p, r.Notes, err
+}
+
+// refusal is an error that wraps ErrUnsupported.
+type refusal struct{ text string }
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return ErrUnsupported }
 
 // Explain says what pruning did.
 func (p *Pruned) Explain() *Report { return &p.report }
@@ -35,9 +118,59 @@ func (p *Pruned) Explain() *Report { return &p.report }
 // Masks is that of Model.
 func (p *Pruned) Masks() map[string]*tensor.Tensor { return p.masks }
 
-// Write writes the content of an ONNX file. Quantised products stand between
-// QuantizeLinear and DequantizeLinear nodes.
-func (p *Pruned) Write(w io.Writer) error { return onnx.Export(w, p.graph, "spc", Version) }
+// Write writes the content of an ONNX file, with what the model has in external data. Quantised products stand between
+// QuantizeLinear and DequantizeLinear nodes. The file of the model that was pruned must not have changed.
+func (p *Pruned) Write(w io.Writer) error {
+	if p.patch != nil {
+		return p.patch.Write(w)
+	}
+	return onnx.ExportAt(w, p.graph, "spc", Version, p.opset)
+}
 
-// Save writes the model as an ONNX file: whole, or not at all.
-func (p *Pruned) Save(path string) error { return atomicfile.Write(path, p.Write) }
+// File is one of those that a model is written in.
+type File struct {
+	Path  string
+	Write func(w io.Writer) error
+}
+
+// Files lists the files that Save writes, the ONNX file last: external data of the model stay such.
+func (p *Pruned) Files(path string) ([]File, error) {
+	if p.patch == nil {
+		return []File{{path, p.Write}}, nil
+	}
+	list, err := p.patch.Files(path)
+	var out []File
+	for _, f := range list {
+		out = append(out, File(f))
+	}
+	return out, err
+}
+
+// Save writes the model as an ONNX file, with its external data in others: whole, or not at all. In the folder of the model that was
+// pruned external data that do not change are used by both, and others are written to a file with path's name before theirs.
+func (p *Pruned) Save(path string) error {
+	files, err := p.Files(path)
+	if err != nil {
+		return err
+	}
+	var staged []*atomicfile.Staged
+	for i, f := range files {
+		if i < len(files)-1 { // external data may lie in folders of their own
+			if err := os.MkdirAll(filepath.Dir(f.Path), 0o777); err != nil {
+				return err
+			}
+		}
+		s, err := atomicfile.Stage(f.Path, f.Write)
+		if err != nil {
+			return err
+		}
+		defer s.Discard()
+		staged = append(staged, s)
+	}
+	for _, s := range staged {
+		if err := s.Commit(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

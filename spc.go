@@ -80,8 +80,9 @@ type Report struct {
 	Transposes []string `json:"transposes"`
 	// Recognised counts the operators that exporters spell out, and lists what looks like one and was not recognised.
 	Recognised *Recognised    `json:"recognised,omitempty"`
-	Quant      *quant.Result  `json:"quant,omitempty"` // what Quantize did
-	Nodes      map[string]int `json:"nodes"`           // of the compiled graph, by operator
+	Quant      *quant.Result  `json:"quant,omitempty"`   // what Quantize did
+	Written    *Written       `json:"written,omitempty"` // how Prune writes the model
+	Nodes      map[string]int `json:"nodes"`             // of the compiled graph, by operator
 	// Interpreted lists the operators for which the CPU has no kernel, see Model.Forecast.
 	Interpreted []Interpreted `json:"interpreted,omitempty"`
 	// Predicted is the time of a run on one thread, see Model.Forecast.
@@ -180,9 +181,8 @@ func Compile(ctx context.Context, o CompileOptions) (*Model, error) {
 	return compile(ctx, o, nil)
 }
 
-// compile is Compile, but leaves out the passes named last and, where there are such,
-// keeps the graph in a form that ONNX has.
-func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, error) {
+// compile is Compile, but where k is not nil it keeps the graph in a form that ONNX has, and in k what it was on the way.
+func compile(ctx context.Context, o CompileOptions, k *kept) (*Model, error) {
 	if err := checkThreads(option.CalibrationThreads, o.Calibration.Threads); err != nil {
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 	if err := m.use(o.Run); err != nil {
 		return nil, err
 	}
-	c.Portable = leaveOut != nil
+	c.Portable = k != nil
 	if c.Quant != nil {
 		c.Quant.Portable = c.Portable
 	}
@@ -208,14 +208,17 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 		o.Progress("import", 0, 1)
 	}
 	var info *onnx.Info
-	if m.graph, info, err = (&ImportOptions{o.Model, o.Bytes, o.Shapes, o.Dims}).read(); err != nil {
+	if m.graph, info, err = (&ImportOptions{o.Model, o.Bytes, o.Shapes, o.Dims}).read(k != nil); err != nil {
 		return nil, err
+	}
+	if k != nil {
+		k.File, k.info = m.graph.Clone(), info
 	}
 	m.meta.Source = strings.TrimSpace(info.Producer + " " + info.ProducerVersion)
 	if c.Choose.Sizes, err = o.open(m.graph, info); err != nil {
 		return nil, err
 	}
-	po, err := o.pipeline(leaveOut)
+	po, err := o.pipeline(k)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +244,7 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 		Nodes:      map[string]int{},
 	}
 	m.report.finish(m.graph)
-	if o.Target == CPU && leaveOut == nil && o.Debug.StopAfter == "" {
+	if o.Target == CPU && k == nil && o.Debug.StopAfter == "" {
 		m.forecast()
 	}
 	if d := o.Debug; d.DumpDir != "" && d.StopAfter == "" && o.Target == CPU {

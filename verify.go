@@ -28,12 +28,12 @@ type ImportOptions struct {
 	Dims   map[string]int
 }
 
-// read imports the model.
-func (o *ImportOptions) read() (*ir.Graph, *onnx.Info, error) {
+// read imports the model, and remembers places of tensors where that is asked for.
+func (o *ImportOptions) read(places bool) (*ir.Graph, *onnx.Info, error) {
 	if (o.Model == "") == (o.Bytes == nil) {
 		return nil, nil, fmt.Errorf("want either the path or the bytes of a model: %w", ErrInvalid)
 	}
-	sizes := onnx.Options{Shapes: o.Shapes, Dims: o.Dims}
+	sizes := onnx.Options{Shapes: o.Shapes, Dims: o.Dims, Places: places}
 	if o.Model != "" {
 		return onnx.Import(o.Model, sizes)
 	}
@@ -52,7 +52,7 @@ func Import(ctx context.Context, o ImportOptions) (*Original, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	g, _, err := o.read()
+	g, _, err := o.read(false)
 	if err != nil {
 		return nil, err
 	}

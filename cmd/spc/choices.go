@@ -27,6 +27,7 @@ var flagOf = map[option.Name]string{
 	option.Front:            "points",
 	option.Mixed:            "quantize",
 	option.Evaluate:         "eval-data",
+	option.Opset:            "opset",
 	option.Sparsity:         "sparsity",
 	option.Pattern:          "pattern",
 	option.Layers:           "layer",

@@ -318,7 +318,7 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 	}
 	warnOf(c, m.Explain())
 	p.At(writeStage, 0, 1)
-	if err := files.write(c.Context(), m); err != nil {
+	if err := files.write(c.Context(), inOne{m}); err != nil {
 		return err
 	}
 	p.close()

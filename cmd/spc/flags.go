@@ -34,6 +34,7 @@ var bounds = map[string]bound{
 	"max-tensors":    {1, 1 << 20, ""},
 	"max-requests":   {1, 1 << 24, ""},
 	"mean":           {-data.MaxNorm, data.MaxNorm, ""},
+	"opset":          {spc.MinOpset, spc.MaxOpset, ""},
 	"points":         {2, 100, ""},
 	"runs":           {1, 1 << 30, ""},
 	"search":         {0, 1 << 20, ""},

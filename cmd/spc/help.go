@@ -23,7 +23,7 @@ var flagGroups = []flagGroup{
 	{"Samples", []string{"calib", "calib-samples", "preprocess"}, []string{"samples", "mean", "std", "bgr", "calib-cache"}},
 	{"Quantising", []string{"quantize"}, []string{"keep-float", "ranges"}},
 	{"Sizes", []string{"dim", "shape"}, nil},
-	{"Output", []string{"output", "format", "target", "config", "json", "help", "tune"}, []string{"tune-budget", "timings", "anew", "one-format", "profile", "verbose", "quiet", "print-config", "help-all"}},
+	{"Output", []string{"output", "format", "target", "config", "json", "help", "tune"}, []string{"tune-budget", "timings", "anew", "one-format", "profile", "verbose", "quiet", "print-config", "help-all", "opset"}},
 	{"Passes", nil, []string{"stop-after", "disable", "dump-passes"}},
 }
 

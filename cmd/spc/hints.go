@@ -13,7 +13,15 @@ import (
 )
 
 // hints says what would make a model faster or lose less that was not asked for, a line each; what was asked for and not done are warnings.
-var hints = []func(r *spc.Report) string{withoutSamples, integersInstead, hardlyFaster}
+var hints = []func(r *spc.Report) string{withoutSamples, integersInstead, hardlyFaster, writtenAnew}
+
+// writtenAnew says why the nodes of a pruned model are not as its file has them.
+func writtenAnew(r *spc.Report) string {
+	if r.Written == nil || r.Written.Anew == "" {
+		return ""
+	}
+	return "the model's file is not kept, its nodes are written anew, in the form that they have today: " + printable(r.Written.Anew)
+}
 
 // hintOf prints hints on standard error.
 func hintOf(c *cobra.Command, r *spc.Report) {

@@ -86,6 +86,28 @@ func TestPruningWithoutSamplesIsToldOf(t *testing.T) {
 	}
 }
 
+// A model whose file cannot be kept is told why.
+func TestAFileThatIsNotKeptIsToldOf(t *testing.T) {
+	workspace(t)
+	const hint = "spc: hint: the model's file is not kept, its nodes are written anew, in the form that they have today: "
+	for _, c := range []struct {
+		args []string
+		why  string
+	}{
+		{[]string{"prune", "model.onnx", "-o", "a.onnx", "--sparsity", "0.5"}, ""},
+		{[]string{"prune", "model.onnx", "-o", "a.onnx", "--sparsity", "0.5", "--opset", "21"}, ""},
+		{[]string{"prune", "model.onnx", "-o", "a.onnx", "--quantize", "fp16"}, "it is quantised"},
+		{[]string{"prune", "model.onnx", "-o", "a.onnx", "--sparsity", "0.4", "--pattern", "channel"}, "another shape in the file"},
+	} {
+		r := spcRun(c.args...)
+		if r.status != 0 || strings.Contains(r.errors, hint) != (c.why != "") || !strings.Contains(r.errors, c.why) {
+			t.Errorf("%v: %+v, want a hint with %q", c.args, r, c.why)
+		}
+	}
+	fails(t, []string{"prune", "model.onnx", "-o", "a.onnx", "--opset", "12"}, "--opset 12", "13")
+	fails(t, []string{"prune", "model.onnx", "-o", "a.onnx", "--opset", "13"}, "--opset 13: the model's nodes are written in the form of opset ")
+}
+
 // Hints are on standard error, and --quiet hides them.
 func TestHintsAreOnStandardError(t *testing.T) {
 	workspace(t)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"spc"
 	"spc/internal/atomicfile"
 	"spc/internal/claims"
 	"spc/ir/tensor"
@@ -69,10 +70,18 @@ func pipedOut(path string) bool {
 	return err == nil && os.SameFile(info, out)
 }
 
-// saved is a model to write, and its masks.
+// saved is a model to write, in one file or several, and its masks.
 type saved interface {
-	Write(w io.Writer) error
+	Files(path string) ([]spc.File, error)
 	Masks() map[string]*tensor.Tensor
+}
+
+// inOne is a model that is written in one file.
+type inOne struct{ *spc.Model }
+
+// Files lists that file.
+func (m inOne) Files(path string) ([]spc.File, error) {
+	return []spc.File{{Path: path, Write: m.Write}}, nil
 }
 
 // write writes the model and its masks; an error or an interrupt leaves neither, and what
@@ -81,15 +90,28 @@ func (o *outputs) write(ctx context.Context, m saved) error {
 	if o.masks != "" && len(m.Masks()) == 0 {
 		return fmt.Errorf("%s: --masks %s: no weight is prunable", o.model, o.masks)
 	}
-	model, err := atomicfile.Stage(o.model, func(w io.Writer) error { return m.Write(contextWriter{ctx, w}) })
-	var pe *os.PathError
-	if err != nil && !errors.As(err, &pe) {
-		return fmt.Errorf("%s: %w", o.model, err)
-	}
+	files, err := m.Files(o.model)
 	if err != nil {
 		return err
 	}
-	defer model.Discard()
+	var staged []*atomicfile.Staged
+	for i, f := range files {
+		if i < len(files)-1 { // external data may lie in folders of their own
+			if err := os.MkdirAll(claims.Folder(f.Path), 0o777); err != nil {
+				return err
+			}
+		}
+		s, err := atomicfile.Stage(f.Path, func(w io.Writer) error { return f.Write(contextWriter{ctx, w}) })
+		var pe *os.PathError
+		if err != nil && !errors.As(err, &pe) {
+			return fmt.Errorf("%s: %w", f.Path, err)
+		}
+		if err != nil {
+			return err
+		}
+		defer s.Discard()
+		staged = append(staged, s)
+	}
 	if o.masks != "" {
 		masks, err := atomicfile.Stage(o.masks, func(w io.Writer) error { return tensor.EncodeNPZ(contextWriter{ctx, w}, m.Masks()) })
 		if err != nil {
@@ -100,7 +122,12 @@ func (o *outputs) write(ctx context.Context, m saved) error {
 			return err
 		}
 	}
-	return model.Commit()
+	for _, s := range staged {
+		if err := s.Commit(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // contextWriter fails once its context is done.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"spc"
 	"spc/ir/tensor"
 )
 
@@ -74,7 +75,11 @@ func TestFullDiskLeavesNeitherModelNorMasks(t *testing.T) {
 // late is a model of which err is what comes of writing it.
 type late struct{ err error }
 
-func (m late) Write(w io.Writer) error {
+func (m late) Files(path string) ([]spc.File, error) {
+	return []spc.File{{Path: path, Write: m.write}}, nil
+}
+
+func (m late) write(w io.Writer) error {
 	if _, err := io.WriteString(w, "model"); err != nil {
 		return err
 	}

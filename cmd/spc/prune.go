@@ -19,11 +19,13 @@ func pruneCommand() *cobra.Command {
 		Use:   "prune MODEL.onnx -o PRUNED.onnx",
 		Short: "Prune an ONNX model, and quantise it, into an ONNX model",
 		Long: `Prune an ONNX model as compile does, and write it as an ONNX model for other runtimes
-and trainers. Nodes are written in the form that they have today, so that the operator
-set may be a newer one than the model's: the least, from 13 on, that has those forms,
-with the IR version that came with it. Batch normalisation is folded into the weights.
-With --quantize int8, products stand between QuantizeLinear and DequantizeLinear nodes; with fp16 or
-bf16, weights stand before Cast nodes.`,
+and trainers. The file stays as it is but for elements of weights and biases: with its
+operator sets, names, order, metadata, external data and batch normalisation. Where that
+cannot be, as with channels that are removed and with --quantize, a line says why, and
+nodes are written in the form that they have today, in the least operator set from 13 on that
+has those forms, with batch normalisation folded into the weights; --opset asks for that. With
+--quantize int8, products stand between QuantizeLinear and DequantizeLinear nodes; with fp16
+or bf16, weights stand before Cast nodes.`,
 		Example: `  spc prune model.onnx -o pruned.onnx --sparsity 0.8 --pattern block:4x1
   spc prune model.onnx -o quantized.onnx --quantize int8 --calib photos/ --preprocess imagenet`,
 		Args:              usage(1, 1),
@@ -31,6 +33,7 @@ bf16, weights stand before Cast nodes.`,
 	}
 	fs := c.Flags()
 	fs.StringVarP(&out, "output", "o", "", "the .onnx `FILE` to write")
+	fs.IntVar(&f.o.Opset, "opset", 0, "write nodes anew, in the form that they have in operator set `N`, and batch\nnormalisation folded into the weights; by default the model's file stays as it is but\nfor its weights")
 	f.add(c)
 	addConfig(c)
 	groupFlags(c)
@@ -87,5 +90,8 @@ func printPruned(w io.Writer, r *spc.Report, model, out string, all detail) erro
 	}
 	fmt.Fprintln(w, zeros(r))
 	printRebuilt(w, r, "%-9s %s\n", all)
+	if r.Written != nil && len(r.Written.Notes) > 0 {
+		fmt.Fprintf(w, "%-9s %s\n", "noted", printable(all.list(r.Written.Notes)))
+	}
 	return printQuantised(w, r, all)
 }

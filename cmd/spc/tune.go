@@ -179,7 +179,7 @@ func (f *tuneFlags) run(c *cobra.Command, args []string) error {
 	}
 	defer tuned.Close()
 	p.At(writeStage, 0, 1)
-	if err := files.write(c.Context(), tuned); err != nil {
+	if err := files.write(c.Context(), inOne{tuned}); err != nil {
 		return err
 	}
 	p.close()

@@ -3,7 +3,6 @@ package onnx
 import (
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"spc/ir"
 	"spc/ir/onnx/onnxpb"
 	"spc/ir/op"
+	"spc/ir/option"
 	"spc/ir/tensor"
 )
 
@@ -22,9 +22,17 @@ const maxModel = math.MaxInt32
 // Export writes g as an ONNX model. Nodes with an epilogue or quantised products, and
 // weights in a storage format, have no form in ONNX: they are errors.
 func Export(w io.Writer, g *ir.Graph, producer, version string) error {
-	e := &exporter{names: map[*ir.Value]string{}, taken: map[string]*ir.Value{}, constants: map[*ir.Graph][]*ir.Value{}, opsets: map[string]int{"": slices.Min(slices.Collect(maps.Keys(forms)))}}
+	return ExportAt(w, g, producer, version, 0)
+}
+
+// ExportAt is Export in an operator set from MinOpset on, or where that is 0 in the least that has the forms of g's nodes.
+func ExportAt(w io.Writer, g *ir.Graph, producer, version string, opset int) error {
+	e := newExporter()
 	pg, err := e.root(g)
 	if err != nil {
+		return err
+	}
+	if err := e.ask(opset); err != nil {
 		return err
 	}
 	irVersion, ok := irVersions[e.opsets[""]]
@@ -50,6 +58,31 @@ func Export(w io.Writer, g *ir.Graph, producer, version string) error {
 	}
 	_, err = w.Write(b)
 	return err
+}
+
+// CheckOpset reports an operator set in which Export cannot write the nodes of g.
+func CheckOpset(g *ir.Graph, opset int) error {
+	if opset < MinOpset || opset > MaxOpset {
+		return option.Errorf("%v %d: want one from %d to %d", option.Opset, opset, MinOpset, MaxOpset)
+	}
+	e := newExporter()
+	if _, err := e.root(g); err != nil {
+		return err
+	}
+	return e.ask(opset)
+}
+
+func newExporter() *exporter {
+	return &exporter{names: map[*ir.Value]string{}, taken: map[string]*ir.Value{}, constants: map[*ir.Graph][]*ir.Value{}, opsets: map[string]int{"": MinOpset}}
+}
+
+// ask asks for an operator set, unless that is 0.
+func (e *exporter) ask(opset int) error {
+	if least := e.opsets[""]; opset != 0 && opset < least {
+		return option.Errorf("%v %d: the model's nodes are written in the form of opset %d, want that or a newer one", option.Opset, opset, least)
+	}
+	e.opsets[""] = max(e.opsets[""], opset)
+	return nil
 }
 
 type exporter struct {

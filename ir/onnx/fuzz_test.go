@@ -1,6 +1,8 @@
 package onnx_test
 
 import (
+	"bytes"
+	"errors"
 	"testing"
 
 	"spc/ir"
@@ -57,17 +59,57 @@ func seeds() []*onnxpb.ModelProto {
 	}
 }
 
+// patched checks that a model without edits is written as it is, and that one whose tensors are written anew with the elements that they
+// have is imported as the same graph.
+func patched(t *testing.T, b []byte, g *ir.Graph, info *onnx.Info) {
+	write := func(e onnx.Edits) []byte {
+		p, err := onnx.NewPatch("", b, info, e)
+		if errors.Is(err, ir.ErrUnsupported) {
+			return nil
+		}
+		var out bytes.Buffer
+		if err == nil {
+			err = p.Write(&out)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	}
+	if out := write(onnx.Edits{}); !bytes.Equal(out, b) {
+		t.Fatalf("%d bytes are written as %d others", len(b), len(out))
+	}
+	e := onnx.Edits{Tensors: map[*tensor.Tensor]*tensor.Tensor{}}
+	for _, v := range g.Constants() {
+		if info.Holds(v.Const) && v.Const.DType() != tensor.String {
+			e.Tensors[v.Const] = v.Const.Clone()
+		}
+	}
+	out := write(e)
+	if out == nil {
+		return
+	}
+	again, _, err := onnx.ImportBytes(out, "", onnx.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have, want := ir.Print(again), ir.Print(g); have != want {
+		t.Fatalf("tensors that are written anew give\n%s, want\n%s", have, want)
+	}
+}
+
 // FuzzImport imports damaged models: whatever is not refused satisfies Verify,
-// and its text form reads back.
+// its text form reads back, and its file can be written.
 func FuzzImport(f *testing.F) {
 	for _, m := range seeds() {
 		f.Add(encode(f, m))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		g, _, err := onnx.ImportBytes(b, "", onnx.Options{})
+		g, info, err := onnx.ImportBytes(b, "", onnx.Options{Places: true})
 		if err != nil {
 			return
 		}
+		patched(t, b, g, info)
 		if err := g.Verify(); err != nil {
 			t.Fatalf("%v in\n%v", err, g)
 		}

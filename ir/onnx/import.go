@@ -41,7 +41,7 @@ type importer struct {
 
 func newImporter(opts Options, path string) *importer {
 	return &importer{
-		opts:    Options{maps.Clone(opts.Shapes), maps.Clone(opts.Dims)},
+		opts:    Options{Shapes: maps.Clone(opts.Shapes), Dims: maps.Clone(opts.Dims)},
 		data:    folder{path: path},
 		funcs:   map[funcID]*function{},
 		symbols: map[string]string{},

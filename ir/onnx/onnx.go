@@ -10,9 +10,12 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	"spc/internal/mapped"
 	"spc/ir"
 	"spc/ir/onnx/onnxpb"
+	"spc/ir/tensor"
 )
 
 // The versions that Import reads.
@@ -42,6 +45,8 @@ type Options struct {
 	Shapes map[string][]int
 	// Dims gives symbols sizes.
 	Dims map[string]int
+	// Places remembers where the file holds its tensors, for NewPatch.
+	Places bool
 }
 
 // Opset is an operator set that a model imports.
@@ -66,6 +71,9 @@ type Info struct {
 	Inputs, Outputs []string
 	Symbols         map[string]string // of dimensions, by the names that the model has for them
 	Metadata        []Property
+
+	places map[*tensor.Tensor]place
+	file   os.FileInfo // as it was imported
 }
 
 // Import reads the model at path, and its external data, which must lie in the
@@ -89,11 +97,20 @@ func Import(path string, opts Options) (*ir.Graph, *Info, error) {
 }
 
 func importFile(path string, opts Options) (*ir.Graph, *Info, error) {
+	file, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, err
+	}
 	m, err := decodeFile(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	return importModel(m, filepath.Dir(path), opts)
+	g, info, err := importModel(m, filepath.Dir(path), opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	info.file = file
+	return g, info, nil
 }
 
 // decodeFile reads a model, of which nothing lies in the file's mapping.
@@ -147,6 +164,10 @@ func importModel(m *onnxpb.ModelProto, path string, opts Options) (*ir.Graph, *I
 	}
 	im := newImporter(opts, path)
 	defer im.data.close()
+	at := map[protoreflect.ProtoMessage]place{}
+	if opts.Places {
+		places(m.ProtoReflect(), modelMessage, "", at)
+	}
 	if err := im.addFunctions(m); err != nil {
 		return nil, nil, err
 	}
@@ -162,6 +183,9 @@ func importModel(m *onnxpb.ModelProto, path string, opts Options) (*ir.Graph, *I
 	}
 	if err != nil {
 		return nil, nil, err
+	}
+	if opts.Places {
+		info.places = im.trace(at)
 	}
 	return g, info, nil
 }

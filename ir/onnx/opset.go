@@ -12,6 +12,9 @@ import (
 // What Export writes asks for the least operator set that has every node in the form that it has here, so that old
 // runtimes and tools read the file.
 
+// MinOpset is the least operator set that Export writes, which forms begin with.
+const MinOpset = 13
+
 // exportOpset is the operator set for what is in none of the tables here: what today's runtimes read.
 const exportOpset = 21
 

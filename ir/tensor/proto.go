@@ -48,7 +48,7 @@ func FromProto(p *onnxpb.TensorProto, external External) (*Tensor, error) {
 		if dt == String {
 			return nil, errors.New("strings in external data, want string_data")
 		}
-		if raw, err = readExternal(p, packedSize(dt, n), external); err != nil {
+		if raw, err = readExternal(p, external); err != nil {
 			return nil, err
 		}
 		return fromRaw(dt, shape, n, raw)
@@ -69,30 +69,47 @@ func packedSize(dt DType, n int) int {
 
 func describe(dt DType, shape []int) string { return (&Tensor{dtype: dt, shape: shape}).String() }
 
-func readExternal(p *onnxpb.TensorProto, size int, external External) ([]byte, error) {
-	if external == nil {
-		return nil, errors.New("the elements are in external data, want them in the file")
+// Extent says where the elements of a tensor lie that are in external data: in which file, from which byte on, and how many bytes
+// they have.
+func Extent(p *onnxpb.TensorProto) (location string, offset int64, size int, err error) {
+	shape := make([]int, len(p.GetDims()))
+	for i, d := range p.GetDims() {
+		shape[i] = int(d)
 	}
-	var location string
-	var offset int64
+	n, err := Elems(shape)
+	if err != nil {
+		return "", 0, 0, err
+	}
+	size = packedSize(DType(p.GetDataType()), n)
 	for _, e := range p.GetExternalData() {
-		var err error
 		switch e.GetKey() {
 		case "location":
 			location = e.GetValue()
 		case "offset":
 			if offset, err = strconv.ParseInt(e.GetValue(), 10, 64); err != nil || offset < 0 {
-				return nil, fmt.Errorf("external data: offset %q, want a number from 0", e.GetValue())
+				return "", 0, 0, fmt.Errorf("external data: offset %q, want a number from 0", e.GetValue())
 			}
 		case "length":
 			n, err := strconv.ParseInt(e.GetValue(), 10, 64)
 			if err != nil || n != int64(size) {
-				return nil, fmt.Errorf("external data: length %q, want %d for its type and shape", e.GetValue(), size)
+				return "", 0, 0, fmt.Errorf("external data: length %q, want %d for its type and shape", e.GetValue(), size)
 			}
 		}
 	}
 	if location == "" {
-		return nil, errors.New("external data: no location")
+		return "", 0, 0, errors.New("external data: no location")
+	}
+	return location, offset, size, nil
+}
+
+// readExternal reads the elements of a tensor that are in external data.
+func readExternal(p *onnxpb.TensorProto, external External) ([]byte, error) {
+	if external == nil {
+		return nil, errors.New("the elements are in external data, want them in the file")
+	}
+	location, offset, size, err := Extent(p)
+	if err != nil {
+		return nil, err
 	}
 	return external(location, offset, size)
 }

@@ -91,7 +91,7 @@ func TestOfficialSuite(t *testing.T) {
 func TestSuiteIsWrittenAsONNX(t *testing.T) {
 	written := 0
 	for _, test := range Select(suite(t), func(t *Test) bool { return t.Group != "light" }) {
-		p, err := spc.Prune(context.Background(), spc.CompileOptions{Bytes: test.Model})
+		p, err := spc.Prune(context.Background(), spc.CompileOptions{Bytes: test.Model, Opset: spc.LeastOpset})
 		if err != nil {
 			continue // some have no inputs, or what cannot be compiled
 		}
@@ -109,6 +109,29 @@ func TestSuiteIsWrittenAsONNX(t *testing.T) {
 	}
 	if written < 1900 {
 		t.Errorf("%d models were written, want at least 1900", written)
+	}
+}
+
+// TestSuiteIsKept checks that spc.Prune gives the files of the suite's models that it does not prune as they are.
+func TestSuiteIsKept(t *testing.T) {
+	kept := 0
+	for _, test := range Select(suite(t), func(t *Test) bool { return t.Group != "light" }) {
+		p, err := spc.Prune(context.Background(), spc.CompileOptions{Bytes: test.Model})
+		if err != nil {
+			continue // some have no inputs, or what cannot be compiled
+		}
+		var b bytes.Buffer
+		if err := p.Write(&b); err != nil {
+			t.Errorf("%s/%s: %v", test.Group, test.Name, err)
+			continue
+		}
+		kept++
+		if !bytes.Equal(b.Bytes(), test.Model) {
+			t.Errorf("%s/%s is another file: %q", test.Group, test.Name, p.Explain().Written.Anew)
+		}
+	}
+	if kept < 1900 {
+		t.Errorf("%d models were kept, want at least 1900", kept)
 	}
 }
 

@@ -1,0 +1,539 @@
+// Package unfold says what the constants of a model's file must be, so that the passes before pruning make of them
+// what pruning has made: it undoes the folding of batch normalisation, of factors and of summands into weights and biases, and
+// the transposes of constants. Nothing is taken from those passes but what they made: each constant is found by its name, and what it was
+// computed from is compared with what it was before pruning, so that a constant that was computed in another way is refused, not guessed.
+// It imports ir, ir/op and ir/tensor.
+package unfold
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+)
+
+// Graphs are a model as it was imported, and as it was right before and right after its weights were changed.
+type Graphs struct {
+	File, Before, After *ir.Graph
+	// Holds reports whether the file has a tensor as it is.
+	Holds func(t *tensor.Tensor) bool
+}
+
+// Result is what becomes of the file.
+type Result struct {
+	Tensors map[*tensor.Tensor]*tensor.Tensor // by those of Graphs.File
+	Biases  []Bias
+	Notes   []string // for users, a line each
+}
+
+// Bias is one that a product has not in the file.
+type Bias struct {
+	Name   string // of the constant; no value of the file has it
+	Kind   string // of the product
+	Output string // what the product computes
+	Tensor *tensor.Tensor
+}
+
+// Find finds what becomes of the file. What it has no constant for wraps ir.ErrUnsupported.
+func Find(g Graphs) (*Result, error) {
+	f := &finder{
+		Graphs:  g,
+		values:  map[string]*ir.Value{},
+		shared:  map[*tensor.Tensor]int{},
+		left:    map[string]*ir.Node{},
+		weights: map[*ir.Value]ir.WeightUse{},
+		pairs:   map[*ir.Value]*ir.Value{},
+		out:     &Result{Tensors: map[*tensor.Tensor]*tensor.Tensor{}},
+	}
+	for sub := range g.File.All() {
+		for _, n := range sub.Nodes {
+			for _, v := range n.Outputs {
+				if v != nil {
+					f.values[v.Name] = v
+				}
+			}
+		}
+	}
+	for _, v := range g.File.Constants() {
+		f.values[v.Name] = v
+		f.shared[v.Const]++
+	}
+	for sub := range g.Before.All() {
+		for _, n := range sub.Nodes {
+			f.left[nameOf(n)] = n
+		}
+	}
+	for _, u := range g.Before.WeightUses() {
+		f.weights[u.Value] = u
+	}
+	if err := f.compare(); err != nil {
+		return nil, err
+	}
+	return f.out, nil
+}
+
+// finder is the state of Find.
+type finder struct {
+	Graphs
+	values  map[string]*ir.Value       // of the file
+	shared  map[*tensor.Tensor]int     // how many constants of the file a tensor is
+	left    map[string]*ir.Node        // nodes before pruning, by what they compute
+	weights map[*ir.Value]ir.WeightUse // before pruning
+	pairs   map[*ir.Value]*ir.Value    // constants after pruning, by those before
+	out     *Result
+}
+
+// refusal is an error that wraps ir.ErrUnsupported.
+type refusal struct{ text string }
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return ir.ErrUnsupported }
+
+func unsupported(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+
+// nameOf is the name of the first value that n computes.
+func nameOf(n *ir.Node) string {
+	for _, v := range n.Outputs {
+		if v != nil {
+			return v.Name
+		}
+	}
+	return ""
+}
+
+// compare goes through the nodes after pruning, and finds what became of their constants. All else is as it was.
+func (f *finder) compare() error {
+	before, after := 0, 0
+	for sub := range f.Before.All() {
+		before += len(sub.Nodes)
+	}
+	for sub := range f.After.All() {
+		after += len(sub.Nodes)
+		for _, n := range sub.Nodes {
+			b := f.left[nameOf(n)]
+			if b == nil || b.Op.Kind() != n.Op.Kind() || len(ir.Subgraphs(n.Op)) == 0 && !reflect.DeepEqual(ir.Attrs(b.Op), ir.Attrs(n.Op)) {
+				return unsupported("pruning makes %v another node", n)
+			}
+			for i := range max(len(b.Inputs), len(n.Inputs)) {
+				if err := f.input(b, i, n.Input(i)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if before != after {
+		return unsupported("pruning removes nodes")
+	}
+	for i, v := range f.After.Outputs {
+		if b := f.Before.Outputs[i]; b.IsConst() != v.IsConst() || b.Name != v.Name {
+			return unsupported("pruning makes output %s another value", f.After.OutputName(i))
+		}
+	}
+	return nil
+}
+
+// input finds what became of input i of a node before pruning, which is now v.
+func (f *finder) input(n *ir.Node, i int, now *ir.Value) error {
+	was := n.Input(i)
+	bias := i == 2 && isProduct(n.Op)
+	switch {
+	case now == nil && was == nil:
+		return nil
+	case now != nil && now.Const != nil && (was == nil && bias || was != nil && was.Const != nil):
+	case now == nil || was == nil || now.IsConst() || was.IsConst() || now.Name != was.Name:
+		return unsupported("pruning gives %v another input", n)
+	default:
+		return nil
+	}
+	if was != nil {
+		if done := f.pairs[was]; done != nil && equal(done.Const, now.Const) {
+			return nil
+		} else if done != nil {
+			return unsupported("pruning makes two constants of %s", was.Name)
+		}
+		f.pairs[was] = now
+		if equal(was.Const, now.Const) {
+			return nil
+		}
+		err := f.constant(was, now)
+		if err == nil || !bias {
+			return err
+		}
+	}
+	return f.bias(n, was, now)
+}
+
+// isProduct reports whether an operator may add its input 2 to each of its channels.
+func isProduct(o ir.Op) bool {
+	_, ok := o.(op.Fusable)
+	return ok
+}
+
+// equal reports whether two constants are the same, to the bit.
+func equal(a, b *tensor.Tensor) bool {
+	return a == b || a.DType() == b.DType() && slices.Equal(a.Shape(), b.Shape()) && slices.Equal(a.Bytes(), b.Bytes()) && a.DType() != tensor.String
+}
+
+// find returns the value of the file that a constant before pruning was.
+func (f *finder) find(name string) *ir.Value {
+	for {
+		if v := f.values[name]; v != nil {
+			return v
+		}
+		short, folded := strings.CutSuffix(name, ".const")
+		if !folded {
+			return nil
+		}
+		name = short
+	}
+}
+
+// source is what of the file a value was made from: tensors, one behind the other, and for each of its elements the number from 1 of
+// that which it is in these, 0 where it is none of them. At is nil where the elements are those of the only tensor, in its order.
+type source struct {
+	tensors []*tensor.Tensor
+	at      []int64
+	count   int // elements of the tensors
+	first   map[*tensor.Tensor]int
+	reads   map[ir.Use]bool // of what the value was made from
+	met     []*ir.Value
+}
+
+// source finds what a value of the file was made from by moving elements. So many reads of the value are known, and there must be no
+// others, nor of what it is made from.
+func (f *finder) source(v *ir.Value, reads int) (*source, error) {
+	s := &source{first: map[*tensor.Tensor]int{}, reads: map[ir.Use]bool{}}
+	if len(v.Uses()) != reads || v.IsOutput() {
+		return nil, unsupported("%s is read elsewhere, too", v.Name)
+	}
+	t, err := f.follow(s, v)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range s.met {
+		if w != v && (w.IsOutput() || slices.ContainsFunc(w.Uses(), func(u ir.Use) bool { return !s.reads[u] })) {
+			return nil, unsupported("%s is read elsewhere, too", w.Name)
+		}
+	}
+	if t != nil {
+		s.at = tensor.Data[int64](t)
+	}
+	return s, nil
+}
+
+// follow adds to s what a value was made from, and returns where its elements are, as source.at.
+func (f *finder) follow(s *source, v *ir.Value) (*tensor.Tensor, error) {
+	s.met = append(s.met, v)
+	if v.Const != nil {
+		return f.leaf(s, v)
+	}
+	n := v.Def
+	if n == nil {
+		return nil, unsupported("%s is an input", v.Name)
+	}
+	motion, data := op.Moves(n)
+	if _, cast := n.Op.(*op.Cast); cast {
+		motion, data = op.Keeps, n.Inputs[:1]
+	}
+	if motion == op.Computes {
+		return nil, unsupported("%v computes %s", n, v.Name)
+	}
+	for i := range n.Inputs {
+		s.reads[ir.Use{Node: n, Index: i}] = true
+	}
+	if motion == op.Keeps && len(data) == 1 {
+		return f.follow(s, data[0])
+	}
+	in := make([]*tensor.Tensor, len(n.Inputs))
+	for i, w := range n.Inputs {
+		switch {
+		case w == nil:
+		case i < len(data):
+			first := s.count
+			at, err := f.follow(s, w)
+			if err != nil {
+				return nil, err
+			}
+			if in[i], err = places(at, w, first); err != nil {
+				return nil, err
+			}
+		case w.Const == nil || !w.Const.DType().IsInt():
+			return nil, unsupported("%v computes %s", n, v.Name)
+		default:
+			in[i] = w.Const
+		}
+	}
+	out, err := n.Op.Eval(&ir.Eval{Outputs: len(n.Outputs)}, in)
+	if err != nil {
+		return nil, n.Errorf(ir.ErrUnsupported, "%v", err)
+	}
+	return out[slices.Index(n.Outputs, v)], nil
+}
+
+// leaf adds a constant of the file to s.
+func (f *finder) leaf(s *source, v *ir.Value) (*tensor.Tensor, error) {
+	if f.shared[v.Const] != 1 {
+		return nil, unsupported("%s is read elsewhere, too", v.Name)
+	}
+	if !f.Holds(v.Const) {
+		return nil, unsupported("the file does not hold %s as a tensor", v.Name)
+	}
+	if first, twice := s.first[v.Const]; twice {
+		return places(nil, v, first)
+	}
+	s.first[v.Const] = s.count
+	s.tensors = append(s.tensors, v.Const)
+	s.count += v.Const.Len()
+	return nil, nil
+}
+
+// places returns where the elements of a value are, in its shape: those of a tensor from first on where at is nil.
+func places(at *tensor.Tensor, v *ir.Value, first int) (*tensor.Tensor, error) {
+	shape, ok := v.Type.Shape()
+	n, err := tensor.Elems(shape)
+	if !ok || err != nil || at != nil && at.Len() != n {
+		return nil, unsupported("%s has no static shape", v.Name)
+	}
+	if at != nil {
+		return at.Reshape(shape...), nil
+	}
+	at = tensor.New(tensor.I64, shape...)
+	for i := range tensor.Data[int64](at) {
+		tensor.Data[int64](at)[i] = int64(first + i + 1)
+	}
+	return at, nil
+}
+
+// whole returns the tensors one behind the other, which have one type.
+func (s *source) whole() (*tensor.Tensor, error) {
+	if len(s.tensors) == 1 {
+		return s.tensors[0], nil
+	}
+	out := tensor.New(s.tensors[0].DType(), s.count)
+	at := 0
+	for _, t := range s.tensors {
+		if t.DType() != out.DType() {
+			return nil, unsupported("a constant is made of %v and %v", out.DType(), t.DType())
+		}
+		at += copy(out.Bytes()[at:], t.Bytes())
+	}
+	return out, nil
+}
+
+// repeats reports whether an element of the tensors has two places, or one of the value none.
+func (s *source) repeats() bool {
+	seen := make([]bool, s.count+1)
+	seen[0] = true
+	for _, k := range s.at {
+		if seen[k] {
+			return true
+		}
+		seen[k] = true
+	}
+	return false
+}
+
+// put notes what becomes of the tensors, which are whole then.
+func (s *source) put(out map[*tensor.Tensor]*tensor.Tensor, whole *tensor.Tensor) {
+	at := 0
+	for _, t := range s.tensors {
+		now := tensor.New(t.DType(), t.Shape()...)
+		at += copy(now.Bytes(), whole.Bytes()[at:])
+		if !equal(t, now) {
+			out[t] = now
+		}
+	}
+}
+
+// constant finds what becomes of the tensor that a constant before pruning was made from.
+func (f *finder) constant(was, now *ir.Value) error {
+	v := f.find(was.Name)
+	if v == nil {
+		return unsupported("the file has no %s", was.Name)
+	}
+	from, err := f.source(v, len(was.Uses()))
+	if err != nil {
+		return err
+	}
+	t, err := from.whole()
+	if err != nil {
+		return err
+	}
+	if from.at == nil && t.Len() != was.Const.Len() || from.at != nil && len(from.at) != was.Const.Len() || !slices.Equal(was.Const.Shape(), now.Const.Shape()) || was.Const.DType() != now.Const.DType() {
+		return unsupported("%s has another shape in the file", was.Name)
+	}
+	if from.repeats() {
+		return unsupported("%s has an element of the file twice, or one that the file has not", was.Name)
+	}
+	m := &mapping{f: f, was: was, now: now, tensor: t, at: from.at}
+	if m.exact() {
+		from.put(f.out.Tensors, m.copies())
+		return nil
+	}
+	scaled, err := m.scaled()
+	if err == nil {
+		from.put(f.out.Tensors, scaled)
+	}
+	return err
+}
+
+// mapping is a constant and the tensor of the file that it was made from.
+type mapping struct {
+	f        *finder
+	was, now *ir.Value
+	tensor   *tensor.Tensor
+	at       []int64 // see source
+}
+
+// place is where in the tensor element i of the constant is.
+func (m *mapping) place(i int) int {
+	if m.at == nil {
+		return i
+	}
+	return int(m.at[i]) - 1
+}
+
+// exact reports whether the constant had the elements of the tensor.
+func (m *mapping) exact() bool {
+	if m.was.Const.DType() != m.tensor.DType() {
+		return false
+	}
+	a, b, size := m.was.Const.Bytes(), m.tensor.Bytes(), m.tensor.DType().Size()
+	if m.at == nil {
+		return slices.Equal(a, b)
+	}
+	for i := range m.at {
+		if k := m.place(i); !slices.Equal(a[i*size:][:size], b[k*size:][:size]) {
+			return false
+		}
+	}
+	return true
+}
+
+// copies returns the tensor with the elements that changed.
+func (m *mapping) copies() *tensor.Tensor {
+	out := m.tensor.Clone()
+	was, now, size := m.was.Const.Bytes(), m.now.Const.Bytes(), m.tensor.DType().Size()
+	for i := range m.was.Const.Len() {
+		if a, b := was[i*size:][:size], now[i*size:][:size]; !slices.Equal(a, b) {
+			copy(out.Bytes()[m.place(i)*size:], b)
+		}
+	}
+	return out
+}
+
+// closeTo is how far, in relation to its size, a number may be from one that was rounded a few times.
+const closeTo = 1e-6
+
+// scaled returns the tensor with what folding makes the constant of, where that multiplies rows by factors of their own. What did not change
+// stays, and what is zero is zero.
+func (m *mapping) scaled() (*tensor.Tensor, error) {
+	if !m.tensor.DType().IsFloat() || !m.was.Const.DType().IsFloat() {
+		return nil, unsupported("%s has another type in the file", m.was.Name)
+	}
+	file, was, now := m.tensor.To(tensor.F32).F32s(), m.was.Const.To(tensor.F32).F32s(), m.now.Const.To(tensor.F32).F32s()
+	u, ok := m.f.weights[m.was]
+	index := tensor.New(tensor.I64, m.was.Const.Shape()...)
+	for i := range tensor.Data[int64](index) {
+		tensor.Data[int64](index)[i] = int64(i)
+	}
+	if !ok { // one factor for all
+		u.View.RowAxes = 0
+	}
+	matrix := u.View.Matrix(index)
+	rows, cols := matrix.Dim(0), matrix.Dim(1)
+	next := slices.Clone(file)
+	var none []int // rows that are multiplied by zero
+	for r := range rows {
+		row := tensor.Data[int64](matrix)[r*cols:][:cols]
+		scale, err := m.scale(row, file, was)
+		if err != nil {
+			return nil, err
+		}
+		if scale == 0 {
+			none = append(none, r)
+		}
+		for _, i := range row {
+			k := m.place(int(i))
+			switch {
+			case now[i] == 0 && file[k] != 0:
+				next[k] = 0
+			case math.Float32bits(now[i]) == math.Float32bits(was[i]):
+			case scale == 0:
+				return nil, unsupported("what follows multiplies channel %d of %s by zero", r, m.was.Name)
+			default:
+				next[k] = float32(float64(now[i]) / scale)
+			}
+		}
+	}
+	if len(none) > 0 {
+		m.f.out.Notes = append(m.f.out.Notes, fmt.Sprintf("%v: what follows multiplies %s of %s by zero: weights of it are zero now, and none are updated", u.Node, channels(none), m.was.Name))
+	}
+	return m.merge(file, next)
+}
+
+// merge returns the tensor with the elements of next that are not those of file.
+func (m *mapping) merge(file, next []float32) (*tensor.Tensor, error) {
+	other := tensor.From(next, m.tensor.Shape()...).To(m.tensor.DType())
+	out, size := m.tensor.Clone(), m.tensor.DType().Size()
+	for k := range next {
+		if math.Float32bits(file[k]) == math.Float32bits(next[k]) {
+			continue
+		}
+		copy(out.Bytes()[k*size:][:size], other.Bytes()[k*size:])
+	}
+	for k, v := range out.To(tensor.F32).F32s() {
+		if v-v != 0 && file[k]-file[k] == 0 {
+			return nil, unsupported("%v does not hold what %s is divided by its scale", m.tensor.DType(), m.was.Name)
+		}
+	}
+	return out, nil
+}
+
+// scale returns what a row of the constant is the product of with the file's, 1 where all of it is zero.
+func (m *mapping) scale(row []int64, file, was []float32) (float64, error) {
+	most := row[:0]
+	for _, i := range row {
+		if len(most) == 0 || abs(file[m.place(int(i))]) > abs(file[m.place(int(most[0]))]) {
+			most = []int64{i}
+		}
+	}
+	if len(most) == 0 {
+		return 1, nil
+	}
+	scale := 1.0
+	if largest := file[m.place(int(most[0]))]; largest != 0 {
+		scale = float64(was[most[0]]) / float64(largest)
+	}
+	for _, i := range row {
+		want := float64(file[m.place(int(i))]) * scale
+		if d := math.Abs(float64(was[i]) - want); !(d <= closeTo*math.Abs(want)+math.SmallestNonzeroFloat32) {
+			return 0, unsupported("the file does not hold %s as it is multiplied", m.was.Name)
+		}
+	}
+	return scale, nil
+}
+
+func abs(x float32) float32 { return max(x, -x) }
+
+// channels names channels, of which messages list a few.
+func channels(list []int) string {
+	const few = 8
+	var out []string
+	for _, c := range list[:min(len(list), few)] {
+		out = append(out, fmt.Sprint(c))
+	}
+	text := strings.Join(out, ", ")
+	if len(list) > few {
+		text += fmt.Sprintf(" and %d more", len(list)-few)
+	}
+	if len(list) == 1 {
+		return "channel " + text
+	}
+	return "channels " + text
+}
