@@ -22,6 +22,22 @@ var Table = []Def{
 	// Attention: groupquery.go, rotary.go.
 	{Kind: Domain + ":GroupQueryAttention", In: [2]int{1, 16}, Out: [2]int{1, 4}, Expand: groupQueryAttention},
 	{Kind: Domain + ":RotaryEmbedding", In: [2]int{4, 4}, Out: [2]int{1, 1}, Expand: rotaryEmbedding},
+	// Tensors of integers: qlinear.go, qmatmul.go.
+	{Kind: Domain + ":DequantizeLinear", In: [2]int{2, 3}, Out: [2]int{1, 1}, Expand: dequantizeLinear},
+	{Kind: Domain + ":DynamicQuantizeMatMul", In: [2]int{3, 5}, Out: [2]int{1, 1}, Expand: dynamicQuantizeMatMul},
+	{Kind: Domain + ":MatMulIntegerToFloat", In: [2]int{4, 7}, Out: [2]int{1, 1}, Expand: matMulIntegerToFloat},
+	{Kind: Domain + ":QGemm", In: [2]int{5, 9}, Out: [2]int{1, 1}, Expand: qGemm},
+	{Kind: Domain + ":QLinearAdd", In: [2]int{1, 8}, Out: [2]int{1, 1}, Expand: qlinearBinary("Add")},
+	{Kind: Domain + ":QLinearAveragePool", In: [2]int{1, 5}, Out: [2]int{1, 1}, Expand: qlinearAveragePool},
+	{Kind: Domain + ":QLinearConcat", In: [2]int{2, -1}, Out: [2]int{1, 1}, Expand: qlinearConcat},
+	{Kind: Domain + ":QLinearConv", In: [2]int{8, 9}, Out: [2]int{1, 1}, Expand: qlinearConv},
+	{Kind: Domain + ":QLinearGlobalAveragePool", In: [2]int{5, 5}, Out: [2]int{1, 1}, Expand: qlinear(qlinearGlobalAveragePool)},
+	{Kind: Domain + ":QLinearLeakyRelu", In: [2]int{1, 5}, Out: [2]int{1, 1}, Expand: qlinear(qlinearLeakyRelu)},
+	{Kind: Domain + ":QLinearMul", In: [2]int{1, 8}, Out: [2]int{1, 1}, Expand: qlinearBinary("Mul")},
+	{Kind: Domain + ":QLinearSigmoid", In: [2]int{1, 5}, Out: [2]int{1, 1}, Expand: qlinear(qlinearSigmoid)},
+	{Kind: Domain + ":QLinearSoftmax", In: [2]int{1, 5}, Out: [2]int{1, 1}, Expand: qlinear(qlinearSoftmax)},
+	{Kind: Domain + ":QLinearWhere", In: [2]int{9, 9}, Out: [2]int{1, 1}, Expand: qlinearWhere},
+	{Kind: Domain + ":QuantizeLinear", In: [2]int{2, 3}, Out: [2]int{1, 1}, Expand: quantizeLinear},
 }
 
 // Instead says how to have a model without an operator that is in neither table, where that is known.
