@@ -36,10 +36,10 @@ func (c *call) number(i int, types ...tensor.DType) *ir.Value {
 	switch {
 	case ok && n.Known() && n != ir.Size(1):
 		c.invalid("input %d is %v, want one number", i, v.Type)
-	case v.Const != nil:
-		return c.named(i, v.Const.Reshape())
 	case v.Type.Ranked && v.Type.Rank() == 0:
 		return v
+	case v.Const != nil:
+		return c.named(i, v.Const.Reshape())
 	}
 	return c.make("Reshape", nil, v, c.ints())
 }
