@@ -25,7 +25,11 @@ var Rows = []Row{
 	{Kind: Domain + ":QLinearLeakyRelu", Cases: qlinearLeakyRelu},
 	{Kind: Domain + ":QLinearMul", Cases: qlinearBinary},
 	{Kind: Domain + ":QLinearSigmoid", Cases: qlinearSigmoid},
-	{Kind: Domain + ":QLinearSoftmax", Cases: qlinearSoftmax, Abs: 1}, // where 1/scale is no whole number, of which ONNX Runtime takes the floor,
+	{Kind: Domain + ":QLinearSoftmax", Cases: qlinearSoftmax, Abs: 1}, // where 1/scale is no whole number, of which ONNX Runtime takes the floor
 	{Kind: Domain + ":QLinearWhere", Cases: qlinearWhere},
 	{Kind: Domain + ":QuantizeLinear", Cases: quantizeLinear},
+	{Kind: Domain + ":FusedConv", Cases: fusedConv, Rel: 1e-5, Abs: 1e-5},
+	{Kind: Domain + ":FusedGemm", Cases: fusedGemm, Rel: 1e-5, Abs: 1e-5},
+	{Kind: Domain + ":EmbedLayerNormalization", Cases: embedLayerNormalization, Rel: 1e-5, Abs: 1e-5},
+	{Kind: Domain + ":SkipLayerNormalization", Cases: skipLayerNormalization, Rel: 1e-5, Abs: 1e-5},
 }

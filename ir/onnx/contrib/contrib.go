@@ -126,6 +126,20 @@ func (c *call) attrs(into any) {
 	}
 }
 
+// apart takes the attributes whose names do not begin with prefix from the node.
+func (c *call) apart(prefix string) attrs {
+	own, rest := attrs{}, attrs{}
+	for name, v := range c.Attrs {
+		if strings.HasPrefix(name, prefix) {
+			own[name] = v
+		} else {
+			rest[name] = v
+		}
+	}
+	c.Attrs = own
+	return rest
+}
+
 // in returns an input, nil where it is absent.
 func (c *call) in(i int) *ir.Value {
 	if i < len(c.Inputs) {
@@ -161,12 +175,39 @@ func (c *call) size(d ir.Dim, what string) int {
 	return d.Size()
 }
 
+// vector checks that input i, where it is there, is a vector of n elements.
+func (c *call) vector(i int, what string, n ir.Dim) {
+	if c.in(i) != nil && differ(c.dims(i, 1)[0], n) {
+		c.invalid("%s is %v, want %v elements", what, c.in(i).Type, n)
+	}
+}
+
+// differ reports whether two dimensions are known to be unequal.
+func differ(a, b ir.Dim) bool { return a.Known() && b.Known() && a != b }
+
 // attrs are those of an operator that is made; others have their defaults.
 type attrs = map[string]any
 
 // make makes a node with one output.
 func (c *call) make(kind string, a attrs, inputs ...*ir.Value) *ir.Value {
 	return c.makes(1, kind, a, inputs...)[0]
+}
+
+// pass makes a node of an operator that takes attributes as the file has them.
+func (c *call) pass(kind string, a attrs, inputs ...*ir.Value) *ir.Value {
+	o, err := op.New(kind)
+	if err != nil {
+		panic(failure{err})
+	}
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		if err := ir.SetAttr(o, name, a[name]); err != nil {
+			c.invalid("%v", err)
+		}
+	}
+	for len(inputs) > 0 && inputs[len(inputs)-1] == nil {
+		inputs = inputs[:len(inputs)-1]
+	}
+	return c.add(o, 1, inputs...)[0]
 }
 
 // makes makes a node with some outputs.
@@ -211,3 +252,21 @@ func (c *call) scalar(x float64, like *ir.Value) *ir.Value {
 
 // int makes a constant scalar of i64.
 func (c *call) int(x int) *ir.Value { return c.constant(tensor.Scalar(int64(x))) }
+
+// length is an axis of x as a scalar of i64.
+func (c *call) length(x *ir.Value, axis int) *ir.Value {
+	if d := x.Type.Dims[axis]; d.Known() {
+		return c.constant(tensor.Scalar(int64(d.Size())))
+	}
+	return c.make("Squeeze", nil, c.make("Shape", attrs{"start": axis, "end": axis + 1}, x))
+}
+
+// pick is one index of an axis of x, without that axis.
+func (c *call) pick(x *ir.Value, axis, index int) *ir.Value {
+	return c.make("Gather", attrs{"axis": axis}, x, c.constant(tensor.Scalar(int64(index))))
+}
+
+// split cuts the last axis of x into parts.
+func (c *call) split(x *ir.Value, sizes ...int) []*ir.Value {
+	return c.makes(len(sizes), "Split", attrs{"axis": -1}, x, c.ints(sizes...))
+}

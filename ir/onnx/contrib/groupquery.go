@@ -126,7 +126,7 @@ func (g *groupQuery) split() {
 // normalised divides each head by its root mean square.
 func (g *groupQuery) normalised(x *ir.Value, weight, heads int) *ir.Value {
 	c := g.c
-	c.vector(weight, g.depth)
+	c.vector(weight, "the weight of the norm", ir.Size(g.depth))
 	x = c.make("Reshape", nil, x, c.ints(0, 0, heads, g.depth))
 	x = c.make("RMSNormalization", attrs{"epsilon": g.NormEpsilon}, x, c.in(weight))
 	return c.make("Reshape", nil, x, c.ints(0, 0, heads*g.depth))
@@ -296,7 +296,7 @@ func (g *groupQuery) withSink(k, v, sees *ir.Value) *ir.Value {
 	scores = c.make("Where", nil, c.make("Unsqueeze", nil, sees, c.ints(2)), scores, c.scalar(math.Inf(-1), scores))
 	sink := c.scalar(0, scores)
 	if c.in(gqaSink) != nil {
-		c.vector(gqaSink, g.Heads)
+		c.vector(gqaSink, "head_sink", ir.Size(g.Heads))
 		sink = c.make("Reshape", nil, c.in(gqaSink), c.ints(1, g.KVHeads, group, 1, 1))
 	}
 	column := c.make("Concat", attrs{"axis": 0}, c.make("Shape", attrs{"end": 4}, scores), c.ints(1))

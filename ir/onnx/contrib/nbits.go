@@ -34,9 +34,7 @@ func matMulNBits(c *call) []*ir.Value {
 	}
 	m := &nbits{c: c, rows: a.N, cols: a.K, bits: a.Bits, block: a.Block}
 	y := c.make("MatMul", nil, c.in(0), c.make("Transpose", attrs{"perm": []int{1, 0}}, m.matrix(1, 2, 3, 4)))
-	if c.in(5) != nil {
-		c.vector(5, a.N)
-	}
+	c.vector(5, "the bias", ir.Size(a.N))
 	return []*ir.Value{c.bias(y, 5)}
 }
 
@@ -176,11 +174,4 @@ func (c *call) coded(i int, dt tensor.DType, codes []byte, shape ...int) *ir.Val
 		c.invalid("input %d: %v", i, err)
 	}
 	return c.named(i, t)
-}
-
-// vector checks that an input is a vector of n elements.
-func (c *call) vector(i, n int) {
-	if d := c.dims(i, 1)[0]; d.Known() && d.Size() != n {
-		c.invalid("input %d is %v, want %d elements", i, c.in(i).Type, n)
-	}
 }

@@ -27,7 +27,7 @@ func rotaryEmbedding(c *call) []*ir.Value {
 			heads = hidden / depth
 		}
 	}
-	return []*ir.Value{c.rotate(x, c.rows(x), c.in(2), c.in(3), rotation{a.Interleaved, heads, a.Dim})}
+	return []*ir.Value{c.rotate(x, c.positions(x), c.in(2), c.in(3), rotation{a.Interleaved, heads, a.Dim})}
 }
 
 // rotation is how heads are turned.
@@ -49,8 +49,8 @@ func (c *call) rotate(x, positions, cos, sin *ir.Value, r rotation) *ir.Value {
 	return c.make("RotaryEmbedding", a, x, cos, sin, positions)
 }
 
-// rows returns the positions of the tokens of x, [batch, tokens], that input 1 gives: one for each token, or where the first ones are.
-func (c *call) rows(x *ir.Value) *ir.Value {
+// positions returns the positions of the tokens of x, [batch, tokens], that input 1 gives: one for each token, or where the first ones are.
+func (c *call) positions(x *ir.Value) *ir.Value {
 	ids := c.in(1)
 	if len(c.dims(1, 1, 2)) == 2 {
 		return ids

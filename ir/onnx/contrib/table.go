@@ -38,6 +38,14 @@ var Table = []Def{
 	{Kind: Domain + ":QLinearSoftmax", In: [2]int{1, 5}, Out: [2]int{1, 1}, Expand: qlinear(qlinearSoftmax)},
 	{Kind: Domain + ":QLinearWhere", In: [2]int{9, 9}, Out: [2]int{1, 1}, Expand: qlinearWhere},
 	{Kind: Domain + ":QuantizeLinear", In: [2]int{2, 3}, Out: [2]int{1, 1}, Expand: quantizeLinear},
+
+	// Products and what follows: fused.go.
+	{Kind: Domain + ":FusedConv", In: [2]int{2, 4}, Out: [2]int{1, 1}, Expand: fusedConv},
+	{Kind: Domain + ":FusedGemm", In: [2]int{2, 3}, Out: [2]int{1, 1}, Expand: fusedGemm},
+
+	// Normalisation: norm.go and embed.go.
+	{Kind: Domain + ":EmbedLayerNormalization", In: [2]int{1, 9}, Out: [2]int{1, 3}, Expand: embedLayerNormalization},
+	{Kind: Domain + ":SkipLayerNormalization", In: [2]int{3, 5}, Out: [2]int{1, 4}, Expand: skipLayerNormalization},
 }
 
 // Instead says how to have a model without an operator that is in neither table, where that is known.

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -51,10 +52,14 @@ func run(ort, to, only string) error {
 			continue
 		}
 		cases := r.Make()
+		var errs []error
 		for _, c := range cases {
 			if err := evaluate(w, c, filepath.Join(dir, "model.onnx")); err != nil {
-				return fmt.Errorf("%s: %s: %w", r.Kind, c.Name, err)
+				errs = append(errs, fmt.Errorf("%s: %s: %w", r.Kind, c.Name, err))
 			}
+		}
+		if len(errs) > 0 {
+			return errors.Join(errs...)
 		}
 		if err := atomicfile.Write(filepath.Join(to, r.File()), func(w io.Writer) error { return contrib.Write(w, cases) }); err != nil {
 			return err
