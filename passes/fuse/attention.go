@@ -21,13 +21,45 @@ import (
 //
 // A query that a mask of minus infinity hides all keys from gets zeros, not NaN. Products with a
 // weight stay what they are: weights are stored, and quantised, as those of a product.
+//
+// An operator that is there already reads one product too, where a Split makes its operands of that.
 func Attentions(g *ir.Graph) (int, error) {
+	packed, err := rewrite(g, unsplit)
+	if err != nil {
+		return packed, err
+	}
 	n, err := rewrite(g, attention)
 	if n == 0 || err != nil {
-		return n, err
+		return packed + n, err
 	}
 	_, err = Identities(g) // the transposes and reshapes around them
-	return n, err
+	return packed + n, err
+}
+
+// unsplit makes an Attention whose Q, K and V are the pieces of some features, in this order, read the features.
+func unsplit(n *ir.Node) (bool, error) {
+	o, ok := n.Op.(*op.Attention)
+	if !ok || o.Packed || o.QHeads == nil || o.KVHeads == nil {
+		return false, nil
+	}
+	split := def(n.Inputs[0], "Split")
+	if split == nil || len(split.Outputs) != 3 || !slices.Equal(split.Outputs, n.Inputs[:3]) {
+		return false, nil
+	}
+	x := split.Inputs[0]
+	if x.Type.Rank() != 3 || positive(ir.AttrOf(split.Op, "axis").(int), 3) != 2 {
+		return false, nil
+	}
+	depth, ok := ir.Div(n.Inputs[0].Type.Dims[2], ir.Size(*o.QHeads))
+	for _, v := range n.Inputs[1:3] {
+		ok = ok && depth.Known() && v.Type.Dims[2] == ir.Mul(depth, ir.Size(*o.KVHeads))
+	}
+	if !ok {
+		return false, nil
+	}
+	made := *o
+	made.Packed = true
+	return true, replace(n, &made, append([]*ir.Value{x, x, x}, n.Inputs[3:]...)...)
 }
 
 // attention replaces n where that is the product of a softmax with V.

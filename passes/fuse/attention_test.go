@@ -304,3 +304,40 @@ func TestAttentionOfScaledValues(t *testing.T) {
 	}
 	graphtest.Same(t, g, h, 1e-5)
 }
+
+// An Attention of the pieces of some features reads these.
+func TestAttentionOfPieces(t *testing.T) {
+	const text = `graph "g"(%%a: f32[batch,seq,%[1]d], %%mask: f32[seq,seq]) {
+  %%sizes: i64[3] = const {%[2]s}
+  %%q: f32[*], %%k: f32[*], %%v: f32[*] = Split "split" (%%a, %%sizes) {axis = -1}
+  %%y: f32[*] = Attention "y" (%[3]s, %%mask) {q_num_heads = %[4]d, kv_num_heads = 2, is_causal = 1}
+  return %%y }`
+	for _, c := range []struct {
+		name, sizes, inputs string
+		all, heads          int
+		packed              bool
+	}{
+		{"of one size", "6, 6, 6", "%q, %k, %v", 18, 2, true},
+		{"key heads are shared", "12, 6, 6", "%q, %k, %v", 24, 4, true},
+		{"in another order", "6, 6, 6", "%k, %q, %v", 18, 2, false},
+		{"wider values", "6, 6, 8", "%q, %k, %v", 20, 2, false},
+		{"two are the same", "6, 6, 6", "%q, %k, %k", 18, 2, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := graphtest.Parse(t, fmt.Sprintf(text, c.all, c.sizes, c.inputs, c.heads))
+			old := g.Clone()
+			n, err := fuse.Attentions(g)
+			if err != nil || n > 1 || (n == 1) != c.packed {
+				t.Fatalf("%d changes, %v", n, err)
+			}
+			fold.Dead(g)
+			if err := g.Verify(); err != nil {
+				t.Fatal(err)
+			}
+			if has := !strings.Contains(ir.Print(g), "Split"); has != c.packed {
+				t.Errorf("the features are read: %v, want %v, in\n%s", has, c.packed, g)
+			}
+			graphtest.Same(t, old, g, 1e-5)
+		})
+	}
+}

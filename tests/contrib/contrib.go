@@ -30,6 +30,8 @@ type Row struct {
 	Cases func(m *Maker)
 	// Rel and Abs bound how far outputs are from those of ONNX Runtime: |a-b| <= Abs + Rel*|b|. Of integers, Abs alone counts.
 	Rel, Abs float64
+	// Interpreted lists operators among those that it is made of for which the CPU has no kernel.
+	Interpreted []string
 }
 
 // Case is a model with inputs and, once ONNX Runtime ran it, outputs.

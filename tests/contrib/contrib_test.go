@@ -128,6 +128,15 @@ func compiled(r *Row, c *Case) error {
 			return err
 		}
 	}
+	places, err := m.Placements(in)
+	if err != nil {
+		return err
+	}
+	for _, p := range places {
+		if p.Interpreted && !slices.Contains(r.Interpreted, p.Op) {
+			return fmt.Errorf("%s (%s) has no kernel", p.Node, p.Op)
+		}
+	}
 	return nil
 }
 

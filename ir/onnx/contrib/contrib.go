@@ -236,7 +236,7 @@ func (c *call) add(o ir.Op, outputs int, inputs ...*ir.Value) []*ir.Value {
 	if err := n.Infer(); err != nil {
 		panic(failure{err})
 	}
-	return n.Outputs
+	return slices.Clone(n.Outputs)
 }
 
 // constant makes a constant.
@@ -247,6 +247,9 @@ func (c *call) ints(list ...int) *ir.Value { return c.constant(tensor.Ints(list.
 
 // scalar makes a constant of the type of elements that a value has.
 func (c *call) scalar(x float64, like *ir.Value) *ir.Value {
+	if !like.Type.DType.Numeric() {
+		c.invalid("%s is %v, want numbers", like.Name, like.Type)
+	}
 	return c.constant(tensor.Scalar(x).To(like.Type.DType))
 }
 

@@ -14,6 +14,7 @@ var Table = []Def{
 	{Kind: Domain + ":FusedMatMul", In: [2]int{2, 2}, Out: [2]int{1, 1}, Expand: fusedMatMul},
 	{Kind: Domain + ":GatherBlockQuantized", In: [2]int{3, 4}, Out: [2]int{1, 1}, Expand: gatherBlockQuantized},
 	{Kind: Domain + ":MatMulNBits", In: [2]int{3, 6}, Out: [2]int{1, 1}, Expand: matMulNBits},
+	{Kind: Domain + ":TransposeMatMul", In: [2]int{2, 2}, Out: [2]int{1, 1}, Expand: fusedMatMul},
 
 	// Norms: rmsnorm.go.
 	{Kind: "SimplifiedLayerNormalization", In: [2]int{2, 2}, Out: [2]int{1, 2}, Expand: simplifiedLayerNorm},
@@ -22,6 +23,23 @@ var Table = []Def{
 	// Attention: groupquery.go, rotary.go.
 	{Kind: Domain + ":GroupQueryAttention", In: [2]int{1, 16}, Out: [2]int{1, 4}, Expand: groupQueryAttention},
 	{Kind: Domain + ":RotaryEmbedding", In: [2]int{4, 4}, Out: [2]int{1, 1}, Expand: rotaryEmbedding},
+
+	// What moves or masks elements: shape.go.
+	{Kind: Domain + ":ExpandDims", In: [2]int{2, 2}, Out: [2]int{1, 1}, Expand: expandDims},
+	{Kind: Domain + ":Trilu", In: [2]int{1, 2}, Out: [2]int{1, 1}, Expand: trilu},
+
+	// Products and what follows: fused.go.
+	{Kind: Domain + ":FusedConv", In: [2]int{2, 4}, Out: [2]int{1, 1}, Expand: fusedConv},
+	{Kind: Domain + ":FusedGemm", In: [2]int{2, 3}, Out: [2]int{1, 1}, Expand: fusedGemm},
+
+	// Normalisation: norm.go and embed.go.
+	{Kind: Domain + ":EmbedLayerNormalization", In: [2]int{1, 9}, Out: [2]int{1, 3}, Expand: embedLayerNormalization},
+	{Kind: Domain + ":SkipLayerNormalization", In: [2]int{3, 5}, Out: [2]int{1, 4}, Expand: skipLayerNormalization},
+
+	// Attention: attention.go and multihead.go; attending.go is what they share.
+	{Kind: Domain + ":Attention", In: [2]int{2, 7}, Out: [2]int{1, 2}, Expand: attention},
+	{Kind: Domain + ":MultiHeadAttention", In: [2]int{1, 10}, Out: [2]int{1, 4}, Expand: multiHeadAttention},
+
 	// Tensors of integers: qlinear.go, qmatmul.go.
 	{Kind: Domain + ":DequantizeLinear", In: [2]int{2, 3}, Out: [2]int{1, 1}, Expand: dequantizeLinear},
 	{Kind: Domain + ":DynamicQuantizeMatMul", In: [2]int{3, 5}, Out: [2]int{1, 1}, Expand: dynamicQuantizeMatMul},
@@ -38,14 +56,6 @@ var Table = []Def{
 	{Kind: Domain + ":QLinearSoftmax", In: [2]int{1, 5}, Out: [2]int{1, 1}, Expand: qlinear(qlinearSoftmax)},
 	{Kind: Domain + ":QLinearWhere", In: [2]int{9, 9}, Out: [2]int{1, 1}, Expand: qlinearWhere},
 	{Kind: Domain + ":QuantizeLinear", In: [2]int{2, 3}, Out: [2]int{1, 1}, Expand: quantizeLinear},
-
-	// Products and what follows: fused.go.
-	{Kind: Domain + ":FusedConv", In: [2]int{2, 4}, Out: [2]int{1, 1}, Expand: fusedConv},
-	{Kind: Domain + ":FusedGemm", In: [2]int{2, 3}, Out: [2]int{1, 1}, Expand: fusedGemm},
-
-	// Normalisation: norm.go and embed.go.
-	{Kind: Domain + ":EmbedLayerNormalization", In: [2]int{1, 9}, Out: [2]int{1, 3}, Expand: embedLayerNormalization},
-	{Kind: Domain + ":SkipLayerNormalization", In: [2]int{3, 5}, Out: [2]int{1, 4}, Expand: skipLayerNormalization},
 }
 
 // Instead says how to have a model without an operator that is in neither table, where that is known.
