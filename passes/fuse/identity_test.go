@@ -565,6 +565,13 @@ graph "g"(%x: f32[batch,seq,4], %s: i64[2]) {
   %y: f32[?1,?2] = Reshape "reshape" (%x, %s)
   return %x
 }`, ""},
+		"not into the flags of Gemm of integers": {`
+graph "g"(%x: u8[3,2]) {
+  %b: i8[3,4] = const {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
+  %a: u8[2,3] = Transpose "a" (%x) {perm = [1, 0]}
+  %y: f32[2,4] = Gemm "gemm" (%a, %b) {spc_x_scale = 0.5, spc_w_scale = [1.0]}
+  return %y
+}`, ""},
 		"into the flags of Gemm": {`
 graph "g"(%x: f32[4,2], %b: f32[4,3]) {
   %a: f32[2,4] = Transpose "a" (%x)

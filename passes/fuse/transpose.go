@@ -281,9 +281,9 @@ func settleShape(n *ir.Node) (bool, error) {
 	return true, makeReshape(n, n.Inputs[0], shape)
 }
 
-// transposeFlags makes Gemm read its inputs transposed.
+// transposeFlags makes Gemm read its inputs transposed, unless it is of integers, which are not.
 func transposeFlags(n *ir.Node) (done bool, err error) {
-	if n.Op.Kind() != "Gemm" {
+	if o, ok := n.Op.(*op.Gemm); !ok || o.Quantised() {
 		return false, nil
 	}
 	for i, attr := range []string{"transA", "transB"} {
