@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"spc/backend"
+	"spc/backend/format/bitmap"
 	"spc/backend/format/block"
 	"spc/backend/format/csr"
 	"spc/backend/format/dense"
@@ -36,6 +37,7 @@ var single = []*backend.Format{
 	sparse.New(block.Scheme{}, i8.Block),
 	sparse.New(csr.Scheme{}),
 	hyb.New(),
+	bitmap.New(),
 }
 
 // Table lists the formats: those of one form, and two forms of these.

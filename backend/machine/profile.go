@@ -96,11 +96,15 @@ type Winograd struct {
 	Grid map[int]float64 `json:"grid"`
 }
 
-// Of is the rate of a family. That of generated code is the one of single rows where the machine generates none.
+// Of is the rate of a family. That of generated code is the one of single rows where the machine generates none, and that of bitmaps the
+// default profile's where it was not measured.
 func (p *Profile) Of(f Family) Kernel {
 	r, ok := p.Rates[f]
-	if !ok && f == Generated {
+	switch {
+	case !ok && f == Generated:
 		f, r = Rows1, p.Rates[Rows1]
+	case !ok && f == Bitmap:
+		r = Default.Rates[f]
 	}
 	return Kernel{r, kinds[f]}
 }
@@ -175,7 +179,7 @@ func (p *Profile) Check() error {
 	}
 	for _, f := range Families() {
 		r, ok := p.Rates[f]
-		if !ok && f == Generated {
+		if !ok && (f == Generated || f == Bitmap) {
 			continue
 		}
 		at := "rates." + string(f) + "."

@@ -26,7 +26,7 @@ type Rate struct {
 type Family string
 
 // The families: dense weights, single rows with generated code, vertical blocks by their rows, horizontal ones by their columns,
-// whose panels are multiplied as those of single rows, and 8-bit integers, dense and in groups of four.
+// whose panels are multiplied as those of single rows, the bits of bitmaps, and 8-bit integers, dense and in groups of four.
 const (
 	Dense     Family = "dense"
 	Generated Family = "generated"
@@ -38,6 +38,7 @@ const (
 	Columns4  Family = "columns4"
 	Columns8  Family = "columns8"
 	Columns16 Family = "columns16"
+	Bitmap    Family = "bitmap"
 	Dense8    Family = "dense8"
 	Groups8   Family = "groups8"
 )
@@ -59,6 +60,7 @@ var kinds = map[Family]kind{
 	Columns4:  {160, 5},
 	Columns8:  {160, 6},
 	Columns16: {160, 8},
+	Bitmap:    {160, 8},
 	Dense8:    {1 << 16, 0},
 	Groups8:   {512, 0},
 }
@@ -152,6 +154,13 @@ func (r Rate) width(n int) float64 {
 // lanes is the number of columns of whole panels that take as long as n columns.
 func (r Rate) lanes(n int) float64 {
 	return float64((n+granule-1)/granule*granule) / r.width(n)
+}
+
+// Read is the share of the peak, all elements counted, in a product of few columns whose kernel reads a bit of each element of W,
+// [M,k], once: Vec is what a single column reaches, and Panel what further ones do.
+func (r Kernel) Read(k, n int) float64 {
+	steps := float64(max(k, 1))
+	return float64(n) / (1/r.Vec + float64(n-1)/r.Panel) * steps / (steps + r.VecStart)
 }
 
 // Efficiency is the share of the peak in a product of k rows and n columns of

@@ -86,7 +86,7 @@ func TestWeightsInTwoForms(t *testing.T) {
 		t.Errorf("the command is not kept: %s", out)
 	}
 	fails(t, append(made, "--one-format", "--format", "ell"), "--format and --one-format exclude each other")
-	fails(t, append(made, "--format", "pair", "--target", "cuda"), `--format "pair": want auto or dense, ell, nm, block, csr, hyb`)
+	fails(t, append(made, "--format", "pair", "--target", "cuda"), `--format "pair": want auto or dense, ell, nm, block, csr, hyb, bitmap`)
 }
 
 // Times that were not measured, but scaled, are marked.

@@ -31,6 +31,7 @@ var files = []file{
 	{"backend/cpu/vec", "tiles", tiles},
 	{"backend/cpu/vec", "transposes", transpose16},
 	{"backend/cpu/winograd", "kernels", winograd},
+	{"backend/format/bitmap", "kernels", bitmaps},
 	{"backend/format/ikernel", "avx2", int8AVX2},
 	{"backend/format/ikernel", "kernels", int8Kernels},
 	{"backend/format/ukernel", "kernels", products},

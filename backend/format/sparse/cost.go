@@ -16,9 +16,14 @@ import (
 // values are not zero. With fewer, single rows do so much less work that no
 // kernel for blocks makes up for it.
 func cost(p *machine.Profile, format string, w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
-	if !suits(w, l) {
+	if !Suits(w, l) {
 		return choose.Cost{}, false
 	}
+	return Cost(p, format, w, n, l), true
+}
+
+// Cost is that of a product of floats of n columns with w laid out so.
+func Cost(p *machine.Profile, format string, w *choose.Matrix, n int, l backend.Layout) choose.Cost {
 	rows := Ceil(w.Dim(0), l.Rows) * l.Rows
 	steps := float64(l.Values) / float64(rows)
 	r, loaded, bytes, code := p.Of(family(l.Rows, l.Cols)), p.Loaded, l.Bytes, false
@@ -41,7 +46,7 @@ func cost(p *machine.Profile, format string, w *choose.Matrix, n int, l backend.
 	if work > 0 { // there are nonzeros
 		e = work / spent
 	}
-	return choose.Cost{Config: l.Config, Kernel: Family(format, l.Rows), Work: work, Bytes: l.Bytes, Efficiency: e}, true
+	return choose.Cost{Config: l.Config, Kernel: Family(format, l.Rows), Work: work, Bytes: l.Bytes, Efficiency: e}
 }
 
 // waiting counts the elements that rows wait for longer ones in products with single columns: kernels take rows together, which
@@ -66,8 +71,8 @@ func waiting(w *choose.Matrix) int {
 	})
 }
 
-// suits reports whether a layout saves storage and time.
-func suits(w *choose.Matrix, l backend.Layout) bool {
+// Suits reports whether a layout saves storage and time.
+func Suits(w *choose.Matrix, l backend.Layout) bool {
 	filled := max(l.Filled, 0.5) * float64(l.Values)
 	return 10*l.Bytes < 9*w.Type.Size()*w.Len() && float64(w.Nonzeros) >= filled && w.Len() <= maxElems
 }

@@ -27,7 +27,7 @@ const alone = 0.15
 // SumCost is that of a product of floats of n columns with the sum of vectors of l.Rows rows and a rest, of which l counts the
 // values and bytes together, if that suits w: what both parts take by themselves, and what a product takes beside them once.
 func SumCost(p *machine.Profile, format string, w *choose.Matrix, n int, l backend.Layout, rest Rest) (choose.Cost, bool) {
-	if _, taps := machine.TapsOf(w, false); taps || !suits(w, l) { // one tap may hold no long rows
+	if _, taps := machine.TapsOf(w, false); taps || !Suits(w, l) { // one tap may hold no long rows
 		return choose.Cost{}, false
 	}
 	blocks := Ceil(w.Dim(0), l.Rows)

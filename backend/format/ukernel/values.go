@@ -101,6 +101,9 @@ func (v Values) Float32s() []float32 {
 	return out
 }
 
+// Bits are those of values that take 16 each.
+func (v Values) Bits() []uint16 { return v.half }
+
 // Widen returns the values as f32, once and for all.
 func (kern *Kernels) Widen(v Values) Values {
 	if v.kind == full {

@@ -8,7 +8,7 @@ const two = models.length > 1;
 const rate = x => scaled(x / 1e6, 1000, [" MFLOP/s", " GFLOP/s", " TFLOP/s"]);
 const work = x => scaled(x / 1e3, 1000, [" KFLOP", " MFLOP", " GFLOP", " TFLOP"]);
 const configured = (format, config) => config ? format + " " + config : format;
-const formats = ["dense", "ell", "nm", "block", "csr", "hyb", "pair"];
+const formats = ["dense", "ell", "nm", "block", "csr", "hyb", "bitmap", "pair"];
 const formatColour = f => formats.includes(f) ? colours[f] : colours.none;
 
 // prepare adds to a model what follows from its data.
