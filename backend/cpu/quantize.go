@@ -149,7 +149,9 @@ func bindDequantize(_ *program, n *ir.Node) (*bound, error) {
 		return func() error {
 			src, dst, scale = in[0].Bytes(), out[0].F32s(), in[1].F32s()[0]
 			if len(in) > 2 && in[2] != nil {
-				zero = in[2].Ints()[0]
+				if zero = int(in[2].Bytes()[0]); ints == tensor.I8 {
+					zero = int(int8(in[2].Bytes()[0]))
+				}
 			}
 			x.pool.Range(len(dst), body)
 			return nil
