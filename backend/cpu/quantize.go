@@ -10,11 +10,16 @@ import (
 	"spc/ir/tensor"
 )
 
-// bindQuantize quantises f32 to u8 with one scale and zero point.
+// bindQuantize quantises f32 to u8, or to i8, which is 128 less, with one scale and zero point.
 func bindQuantize(_ *program, n *ir.Node) (*bound, error) {
 	scale, zero, ok := scaleAndZero(n)
-	if !ok || n.Inputs[0].Type.DType != tensor.F32 || n.Outputs[0].Type.DType != tensor.U8 {
+	dt := n.Outputs[0].Type.DType
+	if !ok || n.Inputs[0].Type.DType != tensor.F32 || dt != tensor.U8 && dt != tensor.I8 {
 		return nil, nil
+	}
+	signed := dt == tensor.I8
+	if signed {
+		zero += 128
 	}
 	if o := n.Op.(*op.QuantizeLinear); o.Precision != tensor.Undefined && o.Precision != tensor.F32 {
 		return nil, nil
@@ -30,7 +35,14 @@ func bindQuantize(_ *program, n *ir.Node) (*bound, error) {
 	return &bound{inplace: -1, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
 		var src []float32
 		var dst []uint8
-		body := func(lo, hi int) { kern.Quantize(&l, dst[lo:hi], src[lo:hi]) }
+		body := func(lo, hi int) {
+			kern.Quantize(&l, dst[lo:hi], src[lo:hi])
+			if signed {
+				for i := range dst[lo:hi] {
+					dst[lo+i] ^= 0x80
+				}
+			}
+		}
 		return func() error {
 			src, dst = in[0].F32s(), out[0].Bytes()
 			x.pool.Range(len(dst), body)
@@ -108,7 +120,11 @@ func evaluateInto(n *ir.Node, in, out []*tensor.Tensor) error {
 // bindDequantize is the inverse of bindQuantize, with a scale and a zero point that may be computed as
 // the model runs.
 func bindDequantize(_ *program, n *ir.Node) (*bound, error) {
-	for i, dt := range []tensor.DType{tensor.U8, tensor.F32, tensor.U8} {
+	ints := n.Inputs[0].Type.DType
+	if ints != tensor.U8 && ints != tensor.I8 {
+		return nil, nil
+	}
+	for i, dt := range []tensor.DType{ints, tensor.F32, ints} {
 		if v := n.Input(i); v != nil && (v.Type.DType != dt || i > 0 && prod(shapeOf(v)) != 1) {
 			return nil, nil
 		}
@@ -123,10 +139,17 @@ func bindDequantize(_ *program, n *ir.Node) (*bound, error) {
 		var scale float32
 		var zero int
 		body := func(lo, hi int) { kern.Dequantize(dst[lo:hi], src[lo:hi], scale, zero) }
+		if ints == tensor.I8 {
+			body = func(lo, hi int) {
+				for i, v := range src[lo:hi] {
+					dst[lo+i] = float32(int(int8(v))-zero) * scale
+				}
+			}
+		}
 		return func() error {
 			src, dst, scale = in[0].Bytes(), out[0].F32s(), in[1].F32s()[0]
 			if len(in) > 2 && in[2] != nil {
-				zero = int(in[2].Bytes()[0])
+				zero = in[2].Ints()[0]
 			}
 			x.pool.Range(len(dst), body)
 			return nil

@@ -66,3 +66,52 @@ func TestDynamicQuantizeLinearIsExact(t *testing.T) {
 		p.Close()
 	}
 }
+
+// All bytes, signed or not, are what the operators make of them, there and back.
+func TestQuantizeLinearOfBytes(t *testing.T) {
+	for _, dt := range []tensor.DType{tensor.U8, tensor.I8} {
+		for _, zero := range []int{0, 7, 127} {
+			g := graphtest.Parse(t, fmt.Sprintf(`graph "g"(%%x: %[1]v[256], %%f: f32[300], %%s: f32[], %%p: %[1]v[1]) {
+  %%scale: f32[] = const {0.25}
+  %%zero: %[1]v[] = const {%[2]d}
+  %%y: f32[256] = DequantizeLinear "d" (%%x, %%scale, %%zero)
+  %%q: %[1]v[300] = QuantizeLinear "q" (%%f, %%scale, %%zero)
+  %%z: f32[256] = DequantizeLinear "computed" (%%x, %%s, %%p)
+  return %%y, %%q, %%z
+}`, dt, zero))
+			x, f := tensor.New(dt, 256), tensor.New(tensor.F32, 300)
+			for i := range x.Bytes() {
+				x.Bytes()[i] = byte(i)
+			}
+			for i := range f.F32s() {
+				f.F32s()[i] = float32(i-150) / 8
+			}
+			f.F32s()[0] = float32(math.NaN())
+			in := []*tensor.Tensor{x, f, tensor.Scalar(float32(0.3)), tensor.Ints(zero).To(dt)}
+			want, err := (&ref.Interpreter{}).Run(context.Background(), g, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := Device{}.Load(g, backend.Options{Threads: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range g.Nodes {
+				b, err := binders[n.Op.Kind()](nil, n)
+				if err != nil || b == nil {
+					t.Errorf("%v: %s has no kernel: %v", dt, n.Name, err)
+				}
+			}
+			got := make([]*tensor.Tensor, 3)
+			if err := p.Run(context.Background(), in, got); err != nil {
+				t.Fatal(err)
+			}
+			for k := range want {
+				if !bytes.Equal(got[k].Bytes(), want[k].Bytes()) {
+					t.Errorf("%v, zero point %d: output %d is %v, want %v", dt, zero, k, got[k].Float64s(), want[k].Float64s())
+				}
+			}
+			p.Close()
+		}
+	}
+}
