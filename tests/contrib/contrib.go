@@ -67,7 +67,7 @@ func (r *Row) maker() *Maker { return &Maker{Rand: rand.New(rand.NewPCG(1, 2)), 
 // File is the name of the row's file among the cases.
 func (r *Row) File() string { return strings.ReplaceAll(r.Kind, ":", ".") + ".zip" }
 
-// Attrs are a node's attributes: int, float32, string, []int, []float32 and *tensor.Tensor.
+// Attrs are a node's attributes: int, float32, string, []int, []float32, []string and *tensor.Tensor.
 type Attrs = map[string]any
 
 // Case begins a case, whose name says what is special about it.
@@ -176,6 +176,11 @@ func attribute(name string, v any) *onnxpb.AttributeProto {
 		}
 	case []float32:
 		a.Type, a.Floats = onnxpb.AttributeProto_FLOATS, v
+	case []string:
+		a.Type = onnxpb.AttributeProto_STRINGS
+		for _, x := range v {
+			a.Strings = append(a.Strings, []byte(x))
+		}
 	case *tensor.Tensor:
 		a.Type, a.T = onnxpb.AttributeProto_TENSOR, v.ToProto("")
 	default:

@@ -38,7 +38,7 @@ func attention(c *call) []*ir.Value {
 	c.vector(2, "bias", w[1])
 	parts := c.split(c.bias(c.make("MatMul", nil, c.in(0), c.in(1)), 2), sizes...)
 	a := &attending{call: c, heads: o.Heads, scale: o.Scale, filter: o.Filter, causal: o.Causal, same: true, q: parts[0], k: parts[1], v: parts[2]}
-	present := a.present(sizes)
+	present := a.present(4, sizes)
 	if c.in(3) != nil {
 		a.pad(3, true)
 	}
@@ -80,27 +80,27 @@ func (c *call) hiddenSizes(all, heads int, given []int) []int {
 	return sizes
 }
 
-// present puts the past in input 4 before K and V, and returns both together, nil where nobody wants that.
-func (a *attending) present(sizes []int) *ir.Value {
+// present puts the past in an input before K and V, and returns both together, nil where nobody wants that.
+func (a *attending) present(past int, sizes []int) *ir.Value {
 	c := a.call
-	if c.in(4) == nil && !c.wants(1) {
+	if c.in(past) == nil && !c.wants(1) {
 		return nil
 	}
 	if sizes[1] != sizes[2] {
 		c.invalid("hidden sizes are %v, want the same ones of K and V for what is past or present", sizes)
 	}
 	key, value := a.k, a.v
-	if c.in(4) == nil {
+	if c.in(past) == nil {
 		key, value = a.byHead(key), a.byHead(value)
 	} else {
-		d := c.dims(4, 5)
+		d := c.dims(past, 5)
 		want := []ir.Dim{ir.Size(2), a.q.Type.Dims[0], ir.Size(a.heads), d[3], ir.Size(sizes[1] / a.heads)}
 		for i, n := range want {
 			if differ(d[i], n) {
-				c.invalid("past is %v, want %v", c.in(4).Type, ir.Of(a.q.Type.DType, want...))
+				c.invalid("past is %v, want %v", c.in(past).Type, ir.Of(a.q.Type.DType, want...))
 			}
 		}
-		key, value = a.prepend(c.pick(c.in(4), 0, 0), c.pick(c.in(4), 0, 1))
+		key, value = a.prepend(c.pick(c.in(past), 0, 0), c.pick(c.in(past), 0, 1))
 	}
 	if !c.wants(1) {
 		return nil

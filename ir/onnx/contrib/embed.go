@@ -75,8 +75,13 @@ func (c *call) positionIDs() *ir.Value {
 	if p := c.in(embedPositionIDs); p != nil {
 		return p
 	}
+	return c.order(embedIDs)
+}
+
+// order is 0, 1 and so on along the second axis of an input.
+func (c *call) order(i int) *ir.Value {
 	zero, one := c.constant(tensor.Scalar(int64(0))), c.constant(tensor.Scalar(int64(1)))
-	return c.make("Range", nil, zero, c.length(c.in(embedIDs), 1), one)
+	return c.make("Range", nil, zero, c.length(c.in(i), 1), one)
 }
 
 // ones counts the ones of the mask of each sample: none where there is no mask.

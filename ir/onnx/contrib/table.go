@@ -40,10 +40,13 @@ var Table = []Def{
 	{Kind: Domain + ":Attention", In: [2]int{2, 7}, Out: [2]int{1, 2}, Expand: attention},
 	{Kind: Domain + ":MultiHeadAttention", In: [2]int{1, 10}, Out: [2]int{1, 4}, Expand: multiHeadAttention},
 
-	// Tensors of integers: qlinear.go, qmatmul.go.
+	// Tensors of integers: qlinear.go, qmatmul.go, qattention.go, qlstm.go, qembed.go.
 	{Kind: Domain + ":DequantizeLinear", In: [2]int{2, 3}, Out: [2]int{1, 1}, Expand: dequantizeLinear},
+	{Kind: Domain + ":DynamicQuantizeLSTM", In: [2]int{3, 12}, Out: [2]int{0, 3}, Expand: dynamicQuantizeLSTM},
 	{Kind: Domain + ":DynamicQuantizeMatMul", In: [2]int{3, 5}, Out: [2]int{1, 1}, Expand: dynamicQuantizeMatMul},
 	{Kind: Domain + ":MatMulIntegerToFloat", In: [2]int{4, 7}, Out: [2]int{1, 1}, Expand: matMulIntegerToFloat},
+	{Kind: Domain + ":QAttention", In: [2]int{5, 9}, Out: [2]int{1, 2}, Expand: qAttention},
+	{Kind: Domain + ":QEmbedLayerNormalization", In: [2]int{1, 18}, Out: [2]int{1, 2}, Expand: qEmbedLayerNormalization},
 	{Kind: Domain + ":QGemm", In: [2]int{5, 9}, Out: [2]int{1, 1}, Expand: qGemm},
 	{Kind: Domain + ":QLinearAdd", In: [2]int{1, 8}, Out: [2]int{1, 1}, Expand: qlinearBinary("Add")},
 	{Kind: Domain + ":QLinearAveragePool", In: [2]int{1, 5}, Out: [2]int{1, 1}, Expand: qlinearAveragePool},
