@@ -44,9 +44,8 @@ func qEmbedLayerNormalization(c *call) []*ir.Value {
 	if c.in(embedSegments) != nil {
 		sum = c.make("Add", nil, sum, row(embedSegmentTable, c.in(embedSegments)))
 	}
-	for _, i := range []int{embedGamma, embedBeta} {
-		c.vector(i, "gamma or beta", hidden)
-	}
+	c.vector(embedGamma, "gamma", hidden)
+	c.vector(embedBeta, "beta", hidden)
 	gamma, beta := c.embedded(embedGamma, c.in(embedGamma)), c.embedded(embedBeta, c.in(embedBeta))
 	out := c.layerNorm(sum, o.Epsilon, gamma, beta, false)[:1]
 	if c.wants(1) {

@@ -23,7 +23,11 @@ func (c *call) required(i int) *ir.Value {
 // typed returns an input that must be there, and of one of some types.
 func (c *call) typed(i int, types ...tensor.DType) *ir.Value {
 	v := c.required(i)
-	if !slices.Contains(types, v.Type.DType) {
+	switch {
+	case slices.Contains(types, v.Type.DType):
+	case len(types) == 1:
+		c.invalid("input %d is %v, want %v", i, v.Type, types[0])
+	default:
 		c.invalid("input %d is %v, want one of %v", i, v.Type, types)
 	}
 	return v
