@@ -29,6 +29,8 @@ type Session struct {
 
 	mu      sync.Mutex
 	ties    []*tie
+	buffers *buffers // nil where states are copied
+	copies  string
 	closed  bool
 	in, out map[string]*tensor.Tensor // of a step
 }
@@ -39,12 +41,21 @@ type tie struct {
 	port         Port           // the input
 	result       []Dim          // what is known of the output's shape
 	axis         int            // along which the value grows, -1 where none or not one alone is known
+	buffered     bool           // a buffer has the state
 	state, spare *tensor.Tensor // nil before the first step; what a step may write its output to
 }
 
 // NewSession begins a session, which is to be closed before the model is.
 func (m *Model) NewSession(o SessionOptions) (*Session, error) {
-	return newSession(m.Inputs(), m.Outputs(), o, m.RunInto)
+	s, err := newSession(m.Inputs(), m.Outputs(), o, m.RunInto)
+	if err != nil || !slices.ContainsFunc(s.ties, func(t *tie) bool { return t.axis >= 0 }) {
+		return s, err
+	}
+	d, why, err := m.decoder(o.Ties)
+	if s.copies = why; d != nil {
+		s.buffers = newBuffers(d, s.ties)
+	}
+	return s, err
 }
 
 // NewSession begins a session whose steps the reference interpreter evaluates.
@@ -166,23 +177,41 @@ func (s *Session) Step(ctx context.Context, inputs, outputs map[string]*tensor.T
 	defer s.forget()
 	maps.Copy(s.in, inputs)
 	for _, t := range s.ties {
-		if s.in[t.in] != nil {
+		if s.in[t.in] != nil || t.buffered {
 			continue
 		}
 		if t.state == nil {
 			var err error
-			if t.state, err = s.first(t.port, inputs); err != nil {
+			if t.state, err = room(t.in, t.port.DType, s.shape(t.port)); err != nil {
 				return err
 			}
 		}
 		s.in[t.in] = t.state
 	}
-	if err := s.room(); err != nil {
-		return err
-	}
 	maps.Copy(s.out, outputs)
 	for _, t := range s.ties {
 		s.out[t.out] = t.spare
+	}
+	if err := s.compute(ctx); err != nil {
+		return err
+	}
+	for _, t := range s.ties {
+		if !t.buffered {
+			t.spare, t.state = t.state, s.out[t.out]
+		}
+		delete(s.out, t.out)
+	}
+	maps.Copy(outputs, s.out)
+	return nil
+}
+
+// compute runs the model on s.in, and checks that the next step could take what is in s.out then.
+func (s *Session) compute(ctx context.Context) error {
+	if s.buffers != nil {
+		return s.buffers.step(ctx, s)
+	}
+	if err := s.room(); err != nil {
+		return err
 	}
 	if err := s.run(ctx, s.in, s.out); err != nil {
 		return err
@@ -192,11 +221,6 @@ func (s *Session) Step(ctx context.Context, inputs, outputs map[string]*tensor.T
 			return err
 		}
 	}
-	for _, t := range s.ties {
-		t.spare, t.state = t.state, s.out[t.out]
-		delete(s.out, t.out)
-	}
-	maps.Copy(outputs, s.out)
 	return nil
 }
 
@@ -206,19 +230,16 @@ func (s *Session) forget() {
 	clear(s.out)
 }
 
-// first is what a state is when a session begins: zeros, of sizes that other inputs tell, while those that are open are 0.
-func (s *Session) first(p Port, inputs map[string]*tensor.Tensor) (*tensor.Tensor, error) {
-	sizes := s.sizes(inputs)
+// shape is that of a state when a session begins: sizes that inputs tell, while those that are open are 0.
+func (s *Session) shape(p Port) []int {
+	sizes := s.sizes(s.in)
 	shape := make([]int, len(p.Dims))
 	for i, d := range p.Dims {
 		if n, ok := d.At(sizes); ok {
 			shape[i] = n
 		}
 	}
-	if _, err := tensor.Elems(shape); err != nil {
-		return nil, fmt.Errorf("input %s: %v: %w", p.Name, err, ErrInvalid)
-	}
-	return tensor.New(p.DType, shape...), nil
+	return shape
 }
 
 // sizes are those of symbols in the inputs that are there.
@@ -277,6 +298,9 @@ func (t *tie) check(v *tensor.Tensor, capacity int) error {
 func (s *Session) Length() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.buffers != nil {
+		return s.buffers.length
+	}
 	for _, t := range s.ties {
 		if t.axis >= 0 && t.state != nil {
 			return t.state.Dim(t.axis)
@@ -290,17 +314,30 @@ func (s *Session) State(input string) *tensor.Tensor {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.ties {
-		if t.in == input && t.state != nil {
+		if t.in != input {
+			continue
+		}
+		if t.buffered {
+			return s.buffers.named(input)
+		}
+		if t.state != nil {
 			return t.state.Clone()
 		}
 	}
 	return nil
 }
 
+// Copies says why the states that grow are copied in each step, so that a step takes longer the longer they are; empty where they
+// are appended to where they lie.
+func (s *Session) Copies() string { return s.copies }
+
 // Reset begins anew: the next step is the first.
 func (s *Session) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.buffers != nil {
+		s.buffers.reset()
+	}
 	for _, t := range s.ties {
 		if t.state != nil {
 			t.state, t.spare = nil, t.state
@@ -312,7 +349,6 @@ func (s *Session) Reset() {
 func (s *Session) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed, s.ties = true, nil
+	s.closed, s.ties, s.buffers = true, nil, nil
 	return nil
 }
-

@@ -1,6 +1,7 @@
 package spc_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"spc"
+	"spc/internal/debug"
 	"spc/ir/tensor"
 	"spc/tests/archs"
 )
@@ -75,6 +77,9 @@ func TestSessions(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
+			if why := s.Copies(); why != "" {
+				t.Errorf("states are copied: %s", why)
+			}
 			reference, err := original.NewSession(spc.SessionOptions{Ties: ties})
 			if err != nil {
 				t.Fatal(err)
@@ -122,6 +127,69 @@ func TestSessions(t *testing.T) {
 				reference.Reset()
 			}
 		})
+	}
+}
+
+// A step allocates nothing after the first, and does not become slower but by attention, while a cache grows by 1,024 tokens.
+func TestStepsDoNotAllocate(t *testing.T) {
+	t.Setenv(debug.Variable, "") // checks allocate
+	for name, c := range decoderForms() {
+		t.Run(name, func(t *testing.T) {
+			c.Positions = 2048
+			m, _ := decoder(t, c, spc.CompileOptions{})
+			s, err := m.NewSession(spc.SessionOptions{Ties: spc.PastTies(m.Inputs(), m.Outputs()), Capacity: 1 + 1 + 1024})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			in, out := tokensFrom(rand.New(rand.NewPCG(1, 1)), 1, 0, 1), map[string]*tensor.Tensor{}
+			if err := s.Step(ctx, in, out); err != nil {
+				t.Fatal(err)
+			}
+			if n := testing.AllocsPerRun(1024, func() { // and once before
+				tensor.Data[int64](in["position_ids"])[0]++
+				if err := s.Step(ctx, in, out); err != nil {
+					t.Fatal(err)
+				}
+			}); n != 0 {
+				t.Errorf("%v allocations", n)
+			}
+			if s.Length() != 1+1+1024 {
+				t.Errorf("length %d", s.Length())
+			}
+		})
+	}
+}
+
+// BenchmarkSteps appends tokens one by one to caches that hold some already, of a decoder of 4 layers.
+func BenchmarkSteps(b *testing.B) {
+	b.Setenv(debug.Variable, "") // checks take long
+	for _, fused := range []bool{false, true} {
+		c := archs.CachedDecoderConfig{Layers: 4, Hidden: 256, Heads: 8, KVHeads: 8, FF: 1024, Vocabulary: 512, Positions: 8192, Fused: fused}
+		m, _ := decoder(b, c, spc.CompileOptions{})
+		for _, behind := range []int{1, 256, 1024, 4096} {
+			s, err := m.NewSession(spc.SessionOptions{Ties: spc.PastTies(m.Inputs(), m.Outputs()), Capacity: 8192})
+			if err != nil {
+				b.Fatal(err)
+			}
+			rng, out := rand.New(rand.NewPCG(1, 1)), map[string]*tensor.Tensor{}
+			if err := s.Step(b.Context(), tokensFrom(rng, 1, 0, behind), out); err != nil {
+				b.Fatal(err)
+			}
+			in := tokensFrom(rng, 1, behind, 1)
+			b.Run(fmt.Sprintf("fused=%v/behind=%d", fused, behind), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if s.Length() == 8192 {
+						s.Reset()
+					}
+					if err := s.Step(b.Context(), in, out); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
 	}
 }
 

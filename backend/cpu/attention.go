@@ -14,13 +14,16 @@ import (
 // normalizer calculation for softmax, 2018). Queries are columns: scores are K Q',
 // the softmax goes down the columns, results are V' P. K and V are read where they
 // are; Q is transposed when it is loaded, the result when it is stored.
-type attention struct{ *op.AttentionPlan }
+type attention struct {
+	*op.AttentionPlan
+	node *ir.Node
+}
 
 // keyBlock is the number of keys whose scores exist at a time.
 const keyBlock = 128
 
 // bindAttention takes f32 attention without a past, a window, a soft cap or further
-// outputs.
+// outputs. Of keys that are a buffer it reads as many as count.
 func bindAttention(_ *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.Attention)
 	for i, v := range n.Inputs {
@@ -32,7 +35,7 @@ func bindAttention(_ *program, n *ir.Node) (*bound, error) {
 	if !ok {
 		return nil, nil
 	}
-	a := &attention{plan}
+	a := &attention{plan, n}
 	return &bound{prepare: a.prepare, inplace: -1, scratch: a.scratch()}, nil
 }
 
@@ -85,9 +88,38 @@ func (a *attention) prepare(x *exec, in, out []*tensor.Tensor) func() error {
 		a.block(&work[worker], in, out[0].F32s(), i/a.Heads, i%a.Heads, from, min(c, a.Queries-from))
 	}
 	return func() error {
+		if err := a.check(in); err != nil {
+			return err
+		}
 		x.pool.For(a.Batch*a.Heads*blocks, body)
 		return nil
 	}
+}
+
+// check refuses lengths that are not those of keys.
+func (a *attention) check(in []*tensor.Tensor) error {
+	if a.Lengths == 0 {
+		return nil
+	}
+	for _, n := range tensor.Data[int64](in[a.Lengths]) {
+		if n < 0 || n > int64(a.Keys) {
+			return a.node.Errorf(ir.ErrInvalid, "nonpad_kv_seqlen has %d, want 0 to %d", n, a.Keys)
+		}
+	}
+	return nil
+}
+
+// seen returns how many keys of a sample the queries up to the given one see, but for a mask, and how many keys the first query
+// has before it in the causal order.
+func (a *attention) seen(in []*tensor.Tensor, b, queries int) (keys, before int) {
+	if keys = a.Keys; a.Lengths > 0 {
+		keys = int(tensor.Data[int64](in[a.Lengths])[b])
+		before = keys - a.Queries
+	}
+	if a.Causal {
+		keys = min(keys, max(0, before+queries))
+	}
+	return keys, before
 }
 
 // block computes n queries of a head from the given one on.
@@ -102,9 +134,9 @@ func (a *attention) block(s *attentionTiles, in []*tensor.Tensor, y []float32, b
 		s.top[c], s.sum[c] = tile.Lowest, 0
 	}
 	clear(s.bias)
-	keys := a.Keys
-	if a.Causal {
-		keys = min(keys, from+n)
+	keys, before := a.seen(in, b, from+n)
+	if keys == 0 {
+		clear(s.out[:a.Width*w])
 	}
 	for t := 0; t < keys; t += keyBlock {
 		rows := min(keyBlock, keys-t)
@@ -121,9 +153,9 @@ func (a *attention) block(s *attentionTiles, in []*tensor.Tensor, y []float32, b
 			}
 		}
 		if a.Causal && masked {
-			hideLater(s.mask, w, rows, from-t)
+			hideLater(s.mask, w, rows, before+from-t)
 		} else if a.Causal {
-			hideLater(s.scores, w, rows, from-t)
+			hideLater(s.scores, w, rows, before+from-t)
 		}
 		if t > 0 {
 			copy(s.was[:w], s.top)

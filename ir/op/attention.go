@@ -214,7 +214,7 @@ func (o *Attention) part(t *tensor.Tensor, i int) *tensor.Tensor {
 }
 
 // AttentionPlan is how an Attention without a past, a window, a soft cap or further outputs
-// reads its operands, for back ends.
+// reads its operands, for back ends. Of Keys those from Lengths[b] on, where Lengths is an input, are hidden.
 type AttentionPlan struct {
 	Batch, Heads  int
 	Queries, Keys int
@@ -224,6 +224,7 @@ type AttentionPlan struct {
 	Causal        bool
 	Q, K, V, Y    AttentionHeads
 	Mask          *AttentionMask
+	Lengths       int // the input, 0 for none; the causal order then ends with the last of the keys that are not hidden
 }
 
 // AttentionHeads says where the heads of a tensor are: element d of a token t of a head h of
@@ -246,10 +247,8 @@ type AttentionMask struct {
 // Plan returns the plan of a node whose shapes are known; ok is false where the operator does
 // more than it says, or nothing.
 func (o *Attention) Plan(n *ir.Node) (a *AttentionPlan, ok bool) {
-	for i := attnPastKey; i < len(n.Inputs); i++ {
-		if n.Inputs[i] != nil {
-			return nil, false
-		}
+	if n.Input(attnPastKey) != nil {
+		return nil, false
 	}
 	for _, v := range n.Outputs[1:] {
 		if v != nil {
@@ -268,6 +267,9 @@ func (o *Attention) Plan(n *ir.Node) (a *AttentionPlan, ok bool) {
 	}
 	q, k, v, y := shapes[0], shapes[1], shapes[2], shapes[3]
 	a = &AttentionPlan{Batch: q[0], Causal: o.Causal}
+	if n.Input(attnLengths) != nil {
+		a.Lengths = attnLengths
+	}
 	var kvHeads int
 	if len(q) == 4 {
 		a.Heads, kvHeads = q[1], k[1]
