@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"spc/backend"
@@ -169,6 +170,9 @@ type Model struct {
 	fault  error          // that the file has met, which ends all use of the model
 	runs   sync.WaitGroup // in progress
 	calls  []*call        // that are free
+
+	decoders map[string]*decoder // by ties, of sessions
+	readers  atomic.Int32        // of the file, which the last of them closes
 }
 
 // call is the memory of a Run: inputs and outputs in the model's order.
@@ -530,12 +534,8 @@ func (m *Model) begin() (backend.Program, *call, error) {
 		return nil, nil, err
 	}
 	if m.prog == nil {
-		o := backend.Options{Threads: m.options.Threads, Specialised: m.options.Specialised, Memory: m.options.Memory, Lowering: m.lowering}
-		if m.file != nil {
-			o.Checked, o.Unneeded, o.Closed = true, m.file.Drop, m.file.Close
-		}
 		var err error
-		if m.prog, err = m.on().Load(m.graph, o); err != nil {
+		if m.prog, err = m.load(m.graph); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -546,6 +546,32 @@ func (m *Model) begin() (backend.Program, *call, error) {
 		return m.prog, c, nil
 	}
 	return m.prog, &call{make([]*tensor.Tensor, len(m.graph.Inputs)), make([]*tensor.Tensor, len(m.graph.Outputs))}, nil
+}
+
+// load loads a program of the model's weights. The caller holds m.mu.
+func (m *Model) load(g *ir.Graph) (backend.Program, error) {
+	o := backend.Options{Threads: m.options.Threads, Specialised: m.options.Specialised, Memory: m.options.Memory, Lowering: m.lowering}
+	if m.file != nil {
+		o.Checked, o.Unneeded, o.Closed = true, m.file.Drop, m.read()
+	}
+	p, err := m.on().Load(g, o)
+	if err != nil && o.Closed != nil {
+		o.Closed()
+	}
+	return p, err
+}
+
+// read says that something reads the file until the function that it returns is called, which closes the file where nothing else
+// does.
+func (m *Model) read() (done func() error) {
+	file := m.file
+	m.readers.Add(1)
+	return sync.OnceValue(func() error {
+		if m.readers.Add(-1) > 0 {
+			return nil
+		}
+		return file.Close()
+	})
 }
 
 func (m *Model) end(c *call) {
@@ -695,13 +721,18 @@ func (m *Model) Close() error {
 	m.runs.Wait()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var err error
-	switch {
-	case m.prog != nil:
-		err = m.prog.Close() // and the file
-	case m.file != nil:
-		err = m.file.Close()
+	done := func() error { return nil }
+	if m.file != nil {
+		done = m.read()
 	}
-	m.prog, m.file = nil, nil
+	var err error
+	for _, d := range m.decoders {
+		err = errors.Join(err, d.prog.Close())
+	}
+	if m.prog != nil {
+		err = errors.Join(err, m.prog.Close())
+	}
+	err = errors.Join(err, done())
+	m.prog, m.file, m.decoders = nil, nil, nil
 	return err
 }
