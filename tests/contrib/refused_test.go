@@ -106,6 +106,19 @@ func TestGroupedQueriesAreRefused(t *testing.T) {
 	})
 }
 
+func TestRotaryEmbeddingsAreRefused(t *testing.T) {
+	turn := func(positions *tensor.Tensor) func(m *Maker, c *Case) {
+		return func(m *Maker, c *Case) {
+			c.Node(Domain+":RotaryEmbedding", nil, []string{c.Input("x", m.Floats(1, 2, 4, 24)), c.Input("ids", positions),
+				c.Weight("cos", m.Floats(1, 10, 4)), c.Weight("sin", m.Floats(1, 10, 4))}, "y")
+		}
+	}
+	refuses(t, []refusal{
+		{"an offset for each token", turn(tensor.Ints(0, 1, 2, 3)), ir.ErrInvalid, "position_ids is i64[4], want 1 elements"},
+		{"rank of the positions", turn(tensor.Ints(0).Reshape(1, 1, 1)), ir.ErrInvalid, "want rank 0 or 1 or 2"},
+	})
+}
+
 func TestOperatorsWithoutAFormAreRefused(t *testing.T) {
 	c := (&Row{Cases: func(*Maker) {}}).maker().Case("bad")
 	c.Node(Domain+":BeamSearch", nil, []string{c.Input("x", tensor.Ints(1))}, "y:i64")
