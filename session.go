@@ -117,7 +117,7 @@ func fits(out, in Port) bool {
 
 func newSession(inputs, outputs []Port, o SessionOptions, run func(ctx context.Context, in, out map[string]*tensor.Tensor) error) (*Session, error) {
 	if o.Capacity < 0 {
-		return nil, fmt.Errorf("Capacity %d: want at least 0", o.Capacity)
+		return nil, fmt.Errorf("SessionOptions.Capacity %d: want at least 0", o.Capacity)
 	}
 	s := &Session{run: run, inputs: inputs, options: o, in: map[string]*tensor.Tensor{}, out: map[string]*tensor.Tensor{}}
 	from := map[string]string{}
@@ -125,13 +125,13 @@ func newSession(inputs, outputs []Port, o SessionOptions, run func(ctx context.C
 		i, k := portNamed(outputs, name), portNamed(inputs, o.Ties[name])
 		switch {
 		case i < 0:
-			return nil, fmt.Errorf("Ties: no output is named %q; the outputs are %s: %w", name, portNames(outputs), ErrInvalid)
+			return nil, fmt.Errorf("SessionOptions.Ties: no output is named %q; the outputs are %s: %w", name, portNames(outputs), ErrInvalid)
 		case k < 0:
-			return nil, fmt.Errorf("Ties: no input is named %q; the inputs are %s: %w", o.Ties[name], portNames(inputs), ErrInvalid)
+			return nil, fmt.Errorf("SessionOptions.Ties: no input is named %q; the inputs are %s: %w", o.Ties[name], portNames(inputs), ErrInvalid)
 		case !fits(outputs[i], inputs[k]):
-			return nil, fmt.Errorf("Ties: output %s is %v, want what input %s takes, %v: %w", name, outputs[i], inputs[k].Name, inputs[k], ErrInvalid)
+			return nil, fmt.Errorf("SessionOptions.Ties: output %s is %v, want what input %s takes, %v: %w", name, outputs[i], inputs[k].Name, inputs[k], ErrInvalid)
 		case from[inputs[k].Name] != "":
-			return nil, fmt.Errorf("Ties: outputs %s and %s are both tied to input %s, want one: %w", from[inputs[k].Name], name, inputs[k].Name, ErrInvalid)
+			return nil, fmt.Errorf("SessionOptions.Ties: outputs %s and %s are both tied to input %s, want one: %w", from[inputs[k].Name], name, inputs[k].Name, ErrInvalid)
 		}
 		from[inputs[k].Name] = name
 		s.ties = append(s.ties, &tie{out: name, in: inputs[k].Name, port: inputs[k], result: outputs[i].Dims, axis: growth(inputs[k], outputs[i])})
