@@ -147,7 +147,7 @@ func (p *Pruned) Files(path string) ([]File, error) {
 }
 
 // Save writes the model as an ONNX file, with its external data in others: whole, or not at all. In the folder of the model that was
-// pruned external data that do not change are used by both, and others are written to a file with path's name before theirs.
+// pruned external data that do not change are used by both; where there is a file of their name already, others have path's name before theirs.
 func (p *Pruned) Save(path string) error {
 	files, err := p.Files(path)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -578,6 +579,67 @@ func TestPruneKeepsTheLayoutOfExternalData(t *testing.T) {
 		}
 		if !bytes.Equal(contentOf(t, path), model) || !bytes.Equal(contentOf(t, filepath.Join(dir, location)), far) {
 			t.Error("what was read is another now")
+		}
+	}
+}
+
+// Models that are written beside others take nothing from them: neither from one that was pruned before, nor what of a model stays.
+func TestPruneReplacesNoExternalDataOfOthers(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	path := newNetwork(13, 7).outside(t, dir, "w.bin")
+	m := decoded(t, contentOf(t, path))
+	for _, x := range m.Graph.Initializer { // one that stays is elsewhere, under the name that another would get
+		if len(x.Dims) == 1 && len(x.ExternalData) > 0 {
+			x.ExternalData[0].Value = "b-w.bin"
+			break
+		}
+	}
+	b, err := proto.Marshal(m)
+	if err == nil {
+		err = errors.Join(os.WriteFile(path, b, 0o666), os.WriteFile(filepath.Join(dir, "b-w.bin"), contentOf(t, filepath.Join(dir, "w.bin")), 0o666))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	save := func(sparsity float64, to ...string) {
+		t.Helper()
+		p, err := spc.Prune(context.Background(), spc.CompileOptions{Model: path, Prune: spc.PruneOptions{Sparsity: sparsity, KeepNone: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, to := range to {
+			list, err := p.Files(to)
+			if err == nil {
+				err = p.Save(to)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range list {
+				if files[f.Path] != nil {
+					t.Errorf("%s is written again", f.Path)
+				}
+				files[f.Path] = contentOf(t, f.Path)
+			}
+			var want, have bytes.Buffer // with all data in one file
+			again, err := spc.Prune(context.Background(), spc.CompileOptions{Model: to})
+			if err == nil {
+				err = errors.Join(p.Write(&want), again.Write(&have))
+			}
+			if err != nil || !bytes.Equal(have.Bytes(), want.Bytes()) {
+				t.Errorf("%s holds another model: %v", to, err)
+			}
+		}
+	}
+	for _, name := range []string{"model.onnx", "w.bin", "b-w.bin"} {
+		files[filepath.Join(dir, name)] = contentOf(t, filepath.Join(dir, name))
+	}
+	save(0.5, filepath.Join(other, "a.onnx"), filepath.Join(dir, "a.onnx"))
+	save(0.9, filepath.Join(other, "b.onnx"), filepath.Join(dir, "b.onnx"))
+	for name, b := range files {
+		if !bytes.Equal(contentOf(t, name), b) {
+			t.Errorf("%s is another now", name)
 		}
 	}
 }

@@ -147,8 +147,8 @@ func (p *Patch) folder() string {
 }
 
 // Files lists the files that the model is in at another path, itself the last. External data keep their names and what lies where in
-// them. In the folder of the model that was imported those that do not change are the same files, and others have the name of the
-// model, up to its extension, and a hyphen before their own.
+// them; where there is a file of such a name, which other models may read, they have the name of the model, up to its extension, and a
+// hyphen before their own. In the folder of the model that was imported those that do not change are the same files.
 func (p *Patch) Files(path string) ([]File, error) {
 	var list []*far
 	err := p.with(func(data []byte, _ func(int)) error {
@@ -174,19 +174,25 @@ func (p *Patch) Files(path string) ([]File, error) {
 	there, _ := os.Stat(filepath.Dir(path))
 	same := here != nil && there != nil && os.SameFile(here, there)
 	names := map[string]string{}
+	taken := maps.Clone(changed)
 	var out []File
 	for _, location := range slices.Sorted(maps.Keys(changed)) {
 		name := filepath.FromSlash(location)
 		if info, err := os.Stat(filepath.Join(p.folder(), name)); err != nil || !filepath.IsLocal(name) || !info.Mode().IsRegular() {
 			continue // of a part of the model that nothing reads, else it was refused
 		}
-		if same {
-			if len(changed[location]) == 0 {
-				continue
-			}
+		if same && len(changed[location]) == 0 {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(filepath.Dir(path), name)); err == nil {
+			stem := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)) + "-"
 			dir, base := filepath.Split(name)
-			name = dir + strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)) + "-" + base
+			for other := true; other; _, other = taken[filepath.ToSlash(name)] {
+				base = stem + base
+				name = dir + base
+			}
 			names[location] = filepath.ToSlash(name)
+			taken[names[location]] = nil
 		}
 		out = append(out, File{filepath.Join(filepath.Dir(path), name), func(w io.Writer) error { return p.data(w, location, changed[location]) }})
 	}

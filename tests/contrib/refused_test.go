@@ -2,6 +2,8 @@ package contrib
 
 import (
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -135,5 +137,25 @@ func TestOperatorsWithoutAFormAreRefused(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
 		}
+	}
+}
+
+// However many nodes are before an operator that is expanded, the stack does not grow with them.
+func TestExpansionsBehindManyNodes(t *testing.T) {
+	defer debug.SetMaxStack(debug.SetMaxStack(4 << 20))
+	c := (&Row{Cases: func(*Maker) {}}).maker().Case("deep")
+	x := c.Input("x", tensor.From([]float32{1}, 1))
+	for i := range 50000 {
+		y := fmt.Sprintf("y%d", i)
+		c.Node("Neg", nil, []string{x}, y)
+		x = y
+	}
+	c.Node(Domain+":Gelu", nil, []string{x}, "z")
+	b, err := c.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err = onnx.ImportBytes(b, "", onnx.Options{}); err != nil {
+		t.Fatal(err)
 	}
 }
