@@ -79,7 +79,7 @@ func onlyElements(t *testing.T, before, after []byte) []string {
 	return changed
 }
 
-// prunedFile prunes a model and returns its file, with what the report says of that.
+// prunedFile prunes a model and returns its file, with what the report says of that, which it checks.
 func prunedFile(t *testing.T, o spc.CompileOptions) ([]byte, *spc.Report) {
 	t.Helper()
 	o.Debug.Verify, o.Run.Threads = true, 1
@@ -90,6 +90,9 @@ func prunedFile(t *testing.T, o spc.CompileOptions) ([]byte, *spc.Report) {
 	var b bytes.Buffer
 	if err := p.Write(&b); err != nil {
 		t.Fatal(err)
+	}
+	if anew := o.Opset != 0 || p.Explain().Written.Anew != ""; anew != (decoded(t, b.Bytes()).ProducerName == "spc") {
+		t.Errorf("the file is written anew: %v, the report says %q", !anew, p.Explain().Written.Anew)
 	}
 	return b.Bytes(), p.Explain()
 }
@@ -643,6 +646,12 @@ func TestPruneRefusesFilesThatItCannotKeep(t *testing.T) {
 	}
 	if err := onnxtest.Check(file); err != nil {
 		t.Error(err)
+	}
+	if p, err = spc.Prune(context.Background(), o); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := p.Files(filepath.Join(t.TempDir(), "pruned.onnx")); err != nil || len(list) != 1 {
+		t.Errorf("%v, %d files, want all in one", err, len(list))
 	}
 }
 

@@ -64,13 +64,16 @@ func NewPatch(path string, data []byte, info *Info, e Edits) (*Patch, error) {
 		p.tensors[at] = now
 	}
 	p.edits.Tensors = nil // the old ones take memory
-	return p, p.with(func(data []byte, _ func(int)) error {
+	if err := p.with(func(data []byte, _ func(int)) error {
 		s, _, err := p.splice(data, false, nil)
 		if err == nil {
 			err = s.checkFar()
 		}
 		return err
-	})
+	}); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // checkFar reports external data in which elements that change are those of other tensors, too.
