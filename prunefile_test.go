@@ -622,6 +622,25 @@ func TestPruneRefusesFilesThatItCannotKeep(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 
+	path = newNetwork(13, 7).outside(t, dir, "w.bin")
+	if p, err = spc.Prune(context.Background(), spc.CompileOptions{Model: path, Prune: half}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(dir, "w.bin"), 100); err != nil {
+		t.Fatal(err)
+	}
+	const changed = "external data w.bin were changed while the model was pruned"
+	if err := p.Write(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), changed) {
+		t.Errorf("error %v", err)
+	}
+	to := t.TempDir()
+	if err := p.Save(filepath.Join(to, "pruned.onnx")); err == nil || !strings.Contains(err.Error(), changed) {
+		t.Errorf("error %v", err)
+	}
+	if list, err := os.ReadDir(to); err != nil || len(list) > 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+
 	n := newNetwork(13, 7)
 	n.m.Graph.Initializer = append(n.m.Graph.Initializer, n.tensor("w5", true, 10, 32))
 	n.node("Gemm", "fc3", []string{"a", "w5"}, "z", &onnxpb.AttributeProto{Name: "transB", Type: onnxpb.AttributeProto_INT, I: 1})
