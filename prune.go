@@ -119,7 +119,7 @@ func (p *Pruned) Explain() *Report { return &p.report }
 func (p *Pruned) Masks() map[string]*tensor.Tensor { return p.masks }
 
 // Write writes the content of an ONNX file, with what the model has in external data. Quantised products stand between
-// QuantizeLinear and DequantizeLinear nodes. The file of the model that was pruned must not have changed.
+// QuantizeLinear and DequantizeLinear nodes. The files of the model that was pruned must not have changed.
 func (p *Pruned) Write(w io.Writer) error {
 	if p.patch != nil {
 		return p.patch.Write(w)

@@ -80,7 +80,7 @@ func onlyElements(t *testing.T, before, after []byte) []string {
 	return changed
 }
 
-// prunedFile prunes a model and returns its file, with what the report says of that.
+// prunedFile prunes a model and returns its file, with what the report says of that, which it checks.
 func prunedFile(t *testing.T, o spc.CompileOptions) ([]byte, *spc.Report) {
 	t.Helper()
 	o.Debug.Verify, o.Run.Threads = true, 1
@@ -91,6 +91,9 @@ func prunedFile(t *testing.T, o spc.CompileOptions) ([]byte, *spc.Report) {
 	var b bytes.Buffer
 	if err := p.Write(&b); err != nil {
 		t.Fatal(err)
+	}
+	if anew := o.Opset != 0 || p.Explain().Written.Anew != ""; anew != (decoded(t, b.Bytes()).ProducerName == "spc") {
+		t.Errorf("the file is written anew: %v, the report says %q", !anew, p.Explain().Written.Anew)
 	}
 	return b.Bytes(), p.Explain()
 }
@@ -681,6 +684,25 @@ func TestPruneRefusesFilesThatItCannotKeep(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 
+	path = newNetwork(13, 7).outside(t, dir, "w.bin")
+	if p, err = spc.Prune(context.Background(), spc.CompileOptions{Model: path, Prune: half}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(dir, "w.bin"), 100); err != nil {
+		t.Fatal(err)
+	}
+	const changed = "external data w.bin were changed while the model was pruned"
+	if err := p.Write(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), changed) {
+		t.Errorf("error %v", err)
+	}
+	to := t.TempDir()
+	if err := p.Save(filepath.Join(to, "pruned.onnx")); err == nil || !strings.Contains(err.Error(), changed) {
+		t.Errorf("error %v", err)
+	}
+	if list, err := os.ReadDir(to); err != nil || len(list) > 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+
 	n := newNetwork(13, 7)
 	n.m.Graph.Initializer = append(n.m.Graph.Initializer, n.tensor("w5", true, 10, 32))
 	n.node("Gemm", "fc3", []string{"a", "w5"}, "z", &onnxpb.AttributeProto{Name: "transB", Type: onnxpb.AttributeProto_INT, I: 1})
@@ -705,6 +727,12 @@ func TestPruneRefusesFilesThatItCannotKeep(t *testing.T) {
 	}
 	if err := onnxtest.Check(file); err != nil {
 		t.Error(err)
+	}
+	if p, err = spc.Prune(context.Background(), o); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := p.Files(filepath.Join(t.TempDir(), "pruned.onnx")); err != nil || len(list) != 1 {
+		t.Errorf("%v, %d files, want all in one", err, len(list))
 	}
 }
 

@@ -73,7 +73,8 @@ type Info struct {
 	Metadata        []Property
 
 	places map[*tensor.Tensor]place
-	file   os.FileInfo // as it was imported
+	file   os.FileInfo            // as it was imported
+	data   map[string]os.FileInfo // external data, as they were read
 }
 
 // Import reads the model at path, and its external data, which must lie in the
@@ -185,7 +186,7 @@ func importModel(m *onnxpb.ModelProto, path string, opts Options) (*ir.Graph, *I
 		return nil, nil, err
 	}
 	if opts.Places {
-		info.places = im.trace(at)
+		info.places, info.data = im.trace(at), im.data.read()
 	}
 	return g, info, nil
 }

@@ -36,11 +36,12 @@ type Initializer struct {
 }
 
 // Patch is a model that is written as its file has it, but for edits: with its versions, names, order, metadata, and the layout of its
-// external data. The file must not change meanwhile.
+// external data. The files must not change meanwhile.
 type Patch struct {
 	path      string // empty where bytes are the model
 	bytes     []byte
 	file      os.FileInfo
+	was       map[string]os.FileInfo // external data that were read
 	irVersion int
 	tensors   map[place]*tensor.Tensor
 	edits     Edits
@@ -55,7 +56,7 @@ type File struct {
 // NewPatch makes edits of the model that was imported, with Options.Places, from a path or from bytes. What the file cannot express
 // wraps ir.ErrUnsupported.
 func NewPatch(path string, data []byte, info *Info, e Edits) (*Patch, error) {
-	p := &Patch{path, data, info.file, info.IRVersion, map[place]*tensor.Tensor{}, e}
+	p := &Patch{path, data, info.file, info.data, info.IRVersion, map[place]*tensor.Tensor{}, e}
 	for old, now := range e.Tensors {
 		at := info.places[old]
 		if at == "" || old.DType() != now.DType() || !slices.Equal(old.Shape(), now.Shape()) {
@@ -64,13 +65,16 @@ func NewPatch(path string, data []byte, info *Info, e Edits) (*Patch, error) {
 		p.tensors[at] = now
 	}
 	p.edits.Tensors = nil // the old ones take memory
-	return p, p.with(func(data []byte, _ func(int)) error {
+	if err := p.with(func(data []byte, _ func(int)) error {
 		s, _, err := p.splice(data, false, nil)
 		if err == nil {
 			err = s.checkFar()
 		}
 		return err
-	})
+	}); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // checkFar reports external data in which elements that change are those of other tensors, too.
@@ -110,7 +114,7 @@ func (p *Patch) with(f func(data []byte, release func(int)) error) error {
 		if err != nil {
 			return err
 		}
-		if !os.SameFile(now, p.file) || now.Size() != p.file.Size() || !now.ModTime().Equal(p.file.ModTime()) {
+		if !unchanged(p.file, now) {
 			return corrupt("%s was changed while it was pruned", p.path)
 		}
 		m, err := mapped.Open(p.path)
@@ -132,7 +136,7 @@ func (p *Patch) write(w io.Writer, within bool, names map[string]string) error {
 		if err != nil {
 			return err
 		}
-		d := folder{path: p.folder()}
+		d := folder{path: p.folder(), was: p.was}
 		defer d.close()
 		return s.writes(w, out, &d, release)
 	})
@@ -201,7 +205,7 @@ func (p *Patch) Files(path string) ([]File, error) {
 
 // data writes external data in which tensors have changed.
 func (p *Patch) data(w io.Writer, location string, changed []*far) error {
-	d := folder{path: p.folder()}
+	d := folder{path: p.folder(), was: p.was}
 	defer d.close()
 	f, err := d.open(location)
 	if err != nil {
@@ -210,8 +214,8 @@ func (p *Patch) data(w io.Writer, location string, changed []*far) error {
 	slices.SortFunc(changed, func(a, b *far) int { return int(min(max(a.offset-b.offset, -1), 1)) })
 	at := int64(0)
 	for _, c := range changed {
-		if _, err := io.Copy(w, io.NewSectionReader(f, at, c.offset-at)); err != nil {
-			return err
+		if _, err := io.CopyN(w, io.NewSectionReader(f, at, c.offset-at), c.offset-at); err != nil {
+			return corrupt("external data %s: %w", location, err)
 		}
 		if _, err := w.Write(c.now.ToProto("").RawData); err != nil {
 			return err
