@@ -89,7 +89,7 @@ server's queue and runs as far as its statistics tell.`,
 		Example: `  spc bench model.spx
   spc bench model.onnx --batch 8 --threads 1 --runs 100
   spc bench model.spx --dim batch=4 --json
-  spc bench lm.spx --decode 128:64
+  spc bench decoder.onnx --decode 128:64
   spc bench grpc://localhost:9000/v2/models/model --clients 2 --duration 100ms`,
 		Args:              usage(1, 1),
 		ValidArgsFunction: files(1, "spx", "onnx"),

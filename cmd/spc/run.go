@@ -63,7 +63,7 @@ memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`
   spc run model.spx -i cat.jpg --preprocess imagenet
   spc run model.onnx -i input=random:1 --dim batch=4
   spc run model.onnx -i cat.npy --interpret -o right/
-  spc run lm.onnx -i ids=tokens.npy --steps 8 --tie 'present.*=past.*'`,
+  spc run decoder.onnx -i input_ids=ids.npy -i position_ids=positions.npy --steps 4 --tie 'present.*=past_key_values.*'`,
 		Args:              usage(1, 1),
 		ValidArgsFunction: files(1, "spx", "onnx"),
 	}

@@ -15,7 +15,7 @@ import (
 // cachedModel writes a decoder with caches, and the tokens of four steps.
 func cachedModel(t *testing.T) (model, ids, positions string) {
 	t.Helper()
-	built, err := archs.CachedDecoder(archs.CachedDecoderConfig{Layers: 2, Hidden: 32, Heads: 4, KVHeads: 4, FF: 64, Vocabulary: 50, Positions: 64}, 3)
+	built, err := archs.CachedDecoder(archs.CachedDecoderConfig{Layers: 2, Hidden: 32, Heads: 4, KVHeads: 4, FF: 64, Vocabulary: 50, Positions: 256}, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
