@@ -7,8 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"spc"
 	"spc/ir"
+	"spc/ir/onnx/onnxpb"
 )
 
 // TestEveryTransformerHasItsForms fails where a form is missing that is not refused.
@@ -62,5 +65,39 @@ func TestLayoutOfOneMachineIsRefused(t *testing.T) {
 		if !errors.Is(err, ir.ErrUnsupported) || !strings.Contains(err.Error(), "com.microsoft.nchwc:Conv") || !strings.Contains(err.Error(), "'extended'") {
 			t.Errorf("%s: %v, want the operators of the layout refused, and the level that has none", name, err)
 		}
+	}
+}
+
+// TestWeightsOf4BitsAreStoredSo compiles what ONNX Runtime saves with weights of 4 bits: products have their codes, in about as many bytes.
+func TestWeightsOf4BitsAreStoredSo(t *testing.T) {
+	folder := FormFolder("4bits")
+	for _, name := range names(t, folder) {
+		g, err := Read(folder, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := spc.Compile(t.Context(), spc.CompileOptions{Bytes: g.Model})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file onnxpb.ModelProto
+		if err := proto.Unmarshal(g.Model, &file); err != nil {
+			t.Fatal(err)
+		}
+		want, codes := 0, 0
+		for _, n := range file.GetGraph().GetNode() {
+			if n.GetOpType() == "MatMulNBits" {
+				want++
+			}
+		}
+		for _, l := range m.Explain().Layers {
+			if l.DType == "int4" && strings.HasPrefix(l.Config, "int4x") {
+				codes++
+			}
+		}
+		if codes != want || want == 0 {
+			t.Errorf("%s: %d weights are stored in 4 bits, want %d", name, codes, want)
+		}
+		m.Close()
 	}
 }
