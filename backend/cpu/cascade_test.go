@@ -130,7 +130,7 @@ func TestChainsAgreeWithTheirMembers(t *testing.T) {
 		}
 		p.Close()
 	}
-	if cascades < rounds(30) || byRows < rounds(3) {
+	if cascades < rounds(30) || byRows < 3 && !testing.Short() {
 		t.Errorf("%d cascades in %d rounds, %d products divided by rows", cascades, rounds(90), byRows)
 	}
 }
