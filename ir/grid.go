@@ -91,6 +91,18 @@ func (g *Grid) Matrix(v View, shape []int) *Grid {
 	return &out
 }
 
+// Tensor is the inverse of Matrix for a weight of a shape.
+func (g *Grid) Tensor(v View, shape []int) *Grid {
+	out := *g
+	out.Axis = v.axis(len(shape) - 1)
+	blocks := out.shape(shape)
+	out.Scales = v.Tensor(g.Scales, blocks)
+	if g.Zeros != nil {
+		out.Zeros = v.Tensor(g.Zeros, blocks)
+	}
+	return &out
+}
+
 // Encode returns the codes i8 of w, f32 of the shape that the grid is checked for, which is 2; false where an element is
 // not one of the grid's.
 func (g *Grid) Encode(w *tensor.Tensor) (*tensor.Tensor, bool) {

@@ -38,7 +38,8 @@ func TestGridCodes(t *testing.T) {
 		if at == nil {
 			t.Fatal("no grid of the transposed weight's view")
 		}
-		for _, g := range []*ir.Grid{g, at} {
+		back := at.Tensor(ir.View{Perm: []int{1, 0}, RowAxes: 1}, []int{k, m}).Permute(1, 0)
+		for _, g := range []*ir.Grid{g, at, back} {
 			got, ok := g.Encode(w)
 			if !ok || !slices.Equal(tensor.Data[int8](got), codes) {
 				t.Fatalf("seed %d: codes %v, want %v", seed, got, codes)

@@ -226,8 +226,9 @@ func sameBits(a, b *tensor.Tensor) bool {
 	if a.String() != b.String() {
 		return false
 	}
+	other := b.To(tensor.F32).F32s()
 	for i, v := range a.To(tensor.F32).F32s() {
-		if w := b.To(tensor.F32).F32s()[i]; v != w && !(v != v && w != w) {
+		if w := other[i]; v != w && !(v != v && w != w) {
 			return false
 		}
 	}
