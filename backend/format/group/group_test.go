@@ -22,71 +22,83 @@ func (s shape) String() string {
 	return fmt.Sprintf("%d x %d, %d bits, groups of %d, f16 scales %v, zeros %v, density %v", s.m, s.k, s.bits, s.block, s.half, s.zeros, s.density)
 }
 
-// draw draws a weight, and returns its elements, too, which it computes of what it drew. Scales are of any size where they may be.
-func draw(rng *rand.Rand, s shape) (*Weight, []float64) {
-	groups := (s.k + s.block - 1) / s.block
-	w := &Weight{Rows: s.m, Cols: s.k, Bits: s.bits, Block: s.block}
-	scales := tensor.New(tensor.F32, s.m, groups)
-	for i := range scales.F32s() {
-		scales.F32s()[i] = float32(math.Ldexp(0.5+rng.Float64(), rng.IntN(16)-12))
+// draw draws a weight, and returns its elements, too, which it computes of what it drew.
+func draw(rng *rand.Rand, s shape) (*Bitmap, []float64) {
+	w := &Bitmap{Weight: Weight{M: s.m, K: s.k, Bits: s.bits, Block: s.block, Blocks: (s.k + s.block - 1) / s.block}, Words: (s.k + 63) / 64}
+	w.Scales = tensor.New(tensor.F32, s.m, w.Blocks)
+	for i := range w.Scales.F32s() {
+		w.Scales.F32s()[i] = float32(math.Ldexp(0.5+rng.Float64(), rng.IntN(16)-12))
 	}
 	if s.half {
-		scales = scales.To(tensor.F16)
+		w.Scales = w.Scales.To(tensor.F16)
 	}
-	w.Scales = scales
 	if s.zeros {
-		w.Zeros = make([]int8, s.m*groups)
+		w.Zeros = make([]int8, s.m*w.Blocks)
 		for i := range w.Zeros {
 			w.Zeros[i] = int8(code(rng, s.bits))
 		}
 	}
-	elements, values := make([]float64, s.m*s.k), []int{}
-	row, words := Bytes(s.k, s.bits), (s.k+63)/64
 	if s.density > 0 {
-		w.Set = make([]uint64, s.m*words)
-	} else {
-		w.Codes = make([]byte, s.m*row)
+		w.Set = make([]uint64, s.m*w.Words)
 	}
-	wide := scales.To(tensor.F32).F32s()
+	elements, scales := make([]float64, s.m*s.k), w.Scales.To(tensor.F32).F32s()
 	for r := range s.m {
-		for c := range (s.k + Chunk - 1) / Chunk * Chunk {
-			g := r*groups + min(c, s.k-1)/s.block
-			zero, q := 0, code(rng, s.bits)
-			if s.zeros {
-				zero = int(w.Zeros[g])
-			}
-			if c >= s.k {
-				q = zero
-			} else if s.density == 0 || rng.Float64() < s.density && r%5 != 3 {
-				elements[r*s.k+c] = float64(q-zero) * float64(wide[g])
-				if s.density > 0 {
-					w.Set[r*words+c/64] |= 1 << (c % 64)
-					values = append(values, q)
-				}
-			}
-			switch {
-			case s.density > 0:
-			case s.bits == 8:
-				w.Codes[r*row+c] = byte(q)
-			default:
-				w.Codes[r*row+c/32*16+c%16] |= byte(q+8) << (c % 32 / 16 * 4)
-			}
-		}
+		row := w.row(rng, s, r, elements[r*s.k:(r+1)*s.k], scales[r*w.Blocks:])
+		w.Codes = append(w.Codes, row...)
 	}
 	if s.density > 0 {
-		w.Values = make([]byte, ValueBytes(len(values), s.bits))
-		for i := range w.Values {
-			w.Values[i] = byte(rng.Uint32()) // what lies behind does not matter
-		}
-		for i, q := range values {
-			if s.bits == 8 {
-				w.Values[i] = byte(q)
-			} else {
-				w.Values[i/2] = w.Values[i/2]&^(15<<(i%2*4)) | byte(q+8)<<(i%2*4)
-			}
+		for range Beyond * s.bits / 8 {
+			w.Codes = append(w.Codes, byte(rng.Uint32())) // what lies behind does not matter
 		}
 	}
 	return w, elements
+}
+
+// row draws the codes of a row, and sets its elements and bits.
+func (w *Bitmap) row(rng *rand.Rand, s shape, r int, elements []float64, scales []float32) []byte {
+	var codes []int
+	for c := range (s.k + Chunk - 1) / Chunk * Chunk {
+		b := min(c, s.k-1) / s.block
+		zero, q := 0, code(rng, s.bits)
+		if s.zeros {
+			zero = int(w.Zeros[r*w.Blocks+b])
+		}
+		switch {
+		case c >= s.k:
+			q = zero
+		case s.density == 0:
+		case rng.Float64() < s.density && r%5 != 3:
+			w.Set[r*w.Words+c/64] |= 1 << (c % 64)
+		default:
+			continue
+		}
+		if c < s.k {
+			elements[c] = float64(q-zero) * float64(scales[b])
+		}
+		if c < s.k || s.density == 0 {
+			codes = append(codes, q)
+		}
+	}
+	out := make([]byte, (len(codes)*s.bits+7)/8)
+	for i, q := range codes {
+		switch {
+		case s.bits == 8:
+			out[i] = byte(q)
+		case s.density > 0:
+			out[i/2] |= byte(q+8) << (i % 2 * 4)
+		default:
+			out[i/32*16+i%16] |= byte(q+8) << (i % 32 / 16 * 4)
+		}
+	}
+	return out
+}
+
+// view is what kernels are bound to.
+func (w *Bitmap) view() (*matrix, error) {
+	if w.Set == nil {
+		return w.dense()
+	}
+	return w.matrix()
 }
 
 func code(rng *rand.Rand, bits int) int { return rng.IntN(1<<bits) - 1<<(bits-1) }
@@ -122,7 +134,7 @@ func TestKernelsOfEveryInstructionSet(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for _, s := range shapes(rng) {
 		w, elements := draw(rng, s)
-		m, err := view(w)
+		m, err := w.view()
 		if err != nil {
 			t.Fatalf("%v: %v", s, err)
 		}
@@ -232,7 +244,7 @@ func TestFloatsAreElements(t *testing.T) {
 				}
 			}
 		}
-		m, err := view(w)
+		m, err := w.view()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +279,7 @@ func TestScalesOfAnySize(t *testing.T) {
 			for i := range elements {
 				elements[i] = math.Ldexp(elements[i], exponent)
 			}
-			m, err := view(w)
+			m, err := w.view()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -299,34 +311,29 @@ func TestKernelRefusesPartsOfOtherSizes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, s := range []shape{{m: 5, k: 70, bits: 4, block: 32, zeros: true}, {m: 5, k: 70, bits: 8, block: 32}, {m: 5, k: 70, bits: 4, block: 64, half: true, density: 0.5}} {
 		for _, c := range []struct {
-			name string
-			make func(w *Weight)
+			name   string
+			change func(w *Bitmap)
 		}{
-			{"rows", func(w *Weight) { w.Rows++ }},
-			{"no columns", func(w *Weight) { w.Cols = 0 }},
-			{"columns", func(w *Weight) { w.Cols += 64 }},
-			{"many columns", func(w *Weight) { w.Cols = math.MaxInt }},
-			{"many rows", func(w *Weight) { w.Rows = 1 << 62 }},
-			{"groups", func(w *Weight) { w.Block = 8 }},
-			{"no groups", func(w *Weight) { w.Block = 0 }},
-			{"bits", func(w *Weight) { w.Bits = 3 }},
-			{"other bits", func(w *Weight) { w.Bits = 12 - w.Bits }},
-			{"scales", func(w *Weight) { w.Scales = tensor.New(tensor.F16, 5, 4) }},
-			{"scales of i8", func(w *Weight) { w.Scales = tensor.New(tensor.I8, w.Scales.Shape()...) }},
-			{"no scales", func(w *Weight) { w.Scales = nil }},
-			{"zeros", func(w *Weight) { w.Zeros = make([]int8, 3) }},
-			{"codes", func(w *Weight) {
-				w.Codes, w.Values = w.Codes[:max(1, len(w.Codes))-1], w.Values[:max(1, len(w.Values))-1]
-			}},
-			{"a bit behind", func(w *Weight) { w.Set, w.Codes = append([]uint64{1, 1 << 6}, w.Set...)[:len(w.Set)], nil }},
-			{"a bit more", func(w *Weight) { w.Set, w.Codes = append([]uint64{^uint64(0)}, w.Set[min(1, len(w.Set)):]...), nil }},
+			{"rows", func(w *Bitmap) { w.M++ }},
+			{"no columns", func(w *Bitmap) { w.K = 0 }},
+			{"columns", func(w *Bitmap) { w.K += 64 }},
+			{"many columns", func(w *Bitmap) { w.K = math.MaxInt }},
+			{"many rows", func(w *Bitmap) { w.M = 1 << 62 }},
+			{"blocks", func(w *Bitmap) { w.Block = 8 }},
+			{"no blocks", func(w *Bitmap) { w.Block = 0 }},
+			{"bits", func(w *Bitmap) { w.Bits = 3 }},
+			{"other bits", func(w *Bitmap) { w.Bits = 12 - w.Bits }},
+			{"scales", func(w *Bitmap) { w.Scales = tensor.New(tensor.F16, 5, 4) }},
+			{"scales of i8", func(w *Bitmap) { w.Scales = tensor.New(tensor.I8, w.Scales.Shape()...) }},
+			{"no scales", func(w *Bitmap) { w.Scales = nil }},
+			{"zeros", func(w *Bitmap) { w.Zeros = make([]int8, 3) }},
+			{"codes", func(w *Bitmap) { w.Codes = w.Codes[:len(w.Codes)-1] }},
+			{"a bit behind", func(w *Bitmap) { w.Set = append([]uint64{1, 1 << 6}, w.Set[min(2, len(w.Set)):]...) }},
+			{"bits that are set", func(w *Bitmap) { w.Set = append([]uint64{^uint64(0)}, w.Set[min(1, len(w.Set)):]...) }},
 		} {
 			w, _ := draw(rng, s)
-			if s.density == 0 {
-				w.Values = nil
-			}
-			c.make(w)
-			if _, err := Kernel(w); err == nil {
+			c.change(w)
+			if _, err := w.view(); err == nil {
 				t.Errorf("%v with other %s is accepted", s, c.name)
 			} else if strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v with other %s: %v", s, c.name, err)

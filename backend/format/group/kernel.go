@@ -56,9 +56,13 @@ type weight struct {
 // few is a weight for products of few columns.
 type few struct{ *weight }
 
-// Kernel prepares a weight, whose parts it keeps. The error says which of them has another size than it should have.
-func Kernel(w *Weight) (backend.FloatKernel, error) {
-	m, err := view(w)
+// Kernel prepares dense codes, which it keeps. The error says which part has another size than it should have.
+func (w *Weight) Kernel() (backend.FloatKernel, error) { return prepare(w.dense()) }
+
+// Kernel is that of a bitmap.
+func (w *Bitmap) Kernel() (backend.FloatKernel, error) { return prepare(w.matrix()) }
+
+func prepare(m *matrix, err error) (backend.FloatKernel, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -70,10 +74,10 @@ func bind(m *matrix, kern *kernels) few {
 	if m.per > 0 {
 		w.routines = kern.forms[m.form]
 	}
-	for c := 0; c < m.Cols; c += blockColumns {
+	for c := 0; c < m.K; c += blockColumns {
 		w.bounds = append(w.bounds, c)
 	}
-	w.bounds = append(w.bounds, m.Cols)
+	w.bounds = append(w.bounds, m.K)
 	return few{w}
 }
 
@@ -122,7 +126,7 @@ func room[T any](s *[]T, n int) []T {
 
 // Vec multiplies by a column: four rows at a time, and what is left over of these with rows before, or alone.
 func (w *weight) Vec(y, x []float32, r0, r1 int) {
-	y, x = y[:r1-r0], x[:w.Cols]
+	y, x = y[:r1-r0], x[:w.K]
 	s := scratches.Get()
 	defer scratches.Put(s)
 	if w.vec == nil {
@@ -146,8 +150,8 @@ func (w *weight) Vec(y, x []float32, r0, r1 int) {
 
 // operands are those of products with a column, but for the rows.
 func (w *weight) operands(s *scratch, x []float32) operands {
-	o := operands{chunks: w.chunks, per: w.per, ldw: w.rowBytes(), lds: w.groups, x: x}
-	if w.Cols%Chunk != 0 {
+	o := operands{chunks: w.chunks, per: w.per, ldw: w.rowBytes(), lds: w.Blocks, x: x}
+	if w.K%Chunk != 0 {
 		o.x = room(&s.x, w.chunks*Chunk)
 		clear(o.x[copy(o.x, x):])
 	}
@@ -156,7 +160,7 @@ func (w *weight) operands(s *scratch, x []float32) operands {
 		if !w.zeros {
 			factor = -8
 		}
-		o.sums = room(&s.sums, w.groups*w.kern.lanes)
+		o.sums = room(&s.sums, w.Blocks*w.kern.lanes)
 		w.kern.sums(w.chunks, w.per, factor, o.x, o.sums)
 	}
 	return o
@@ -167,7 +171,7 @@ func (m *matrix) rowBytes() int {
 	if m.kind == bitmaps {
 		return 8 * m.words
 	}
-	return Bytes(m.Cols, m.Bits)
+	return m.RowBytes()
 }
 
 // rows computes so many times four rows from r on, or one row again and again where ldw is 0.
@@ -186,7 +190,7 @@ func (w *weight) rows(s *scratch, o operands, y []float32, r, blocks int) {
 	w.place(&o, r)
 	o.blocks, o.y = blocks, y
 	if w.kind == bitmaps {
-		o.start, o.values = w.start[r:], signed(w.Values)
+		o.start, o.values = w.start[r:], asSigned(w.Codes)
 	}
 	w.vec(o)
 }
@@ -209,25 +213,25 @@ func (w *weight) bitRows(s *scratch, o operands, r int) {
 // valuesOf returns the values from to to-1 as i8, with room for reads that begin there.
 func (w *weight) valuesOf(s *scratch, from, to int) []int8 {
 	if w.Bits == 8 {
-		return signed(w.Values)[from:]
+		return asSigned(w.Codes)[from:]
 	}
 	first := from &^ 1
 	blocks := (to - first + 31) / 32
 	values := room(&s.values, 32*blocks+Beyond+1)
 	if blocks > 0 {
-		w.kern.nibbles(blocks, w.Values[first/2:], values)
+		w.kern.nibbles(blocks, w.Codes[first/2:], values)
 	}
 	return values[from-first:]
 }
 
 // place has operands begin with row r.
 func (w *weight) place(o *operands, r int) {
-	o.scales = w.scales.Slice(r*w.groups, w.scales.Len())
+	o.scales = w.scales.Slice(r*w.Blocks, w.scales.Len())
 	if w.zeros {
-		o.zeros = w.Zeros[r*w.groups:]
+		o.zeros = w.Zeros[r*w.Blocks:]
 	}
 	if w.kind == bitmaps {
-		o.bits = w.Set[r*w.words:]
+		o.bits = w.set[r*w.words:]
 	} else {
 		o.codes = w.Codes[r*w.rowBytes():]
 	}
@@ -247,7 +251,7 @@ func (w *weight) floats(s *scratch, dst []float32, r, c0, c1, at int) {
 		o.bits = o.bits[c0/64:]
 		o.values = w.valuesOf(s, at, at+ones(o.bits[:(c1-c0+63)/64]))
 	} else {
-		o.codes = o.codes[Bytes(c0, w.Bits):]
+		o.codes = o.codes[c0*w.Bits/8:]
 	}
 	o.scales = o.scales.Slice(chunk/w.per, o.scales.Len())
 	if w.zeros {
@@ -264,7 +268,7 @@ func (w *weight) floats(s *scratch, dst []float32, r, c0, c1, at int) {
 func (w few) Tokens(y, x []float32, tokens, m0, m1 int, _ []float32) {
 	s := scratches.Get()
 	defer scratches.Put(s)
-	w.near(s, y[m0:], w.Rows, x, tokens, m0, m1)
+	w.near(s, y[m0:], w.M, x, tokens, m0, m1)
 }
 
 // near multiplies rows r0 to r1-1 by columns that are K elements apart, as those of Y are ldy: some columns of four rows become floats, which
@@ -273,13 +277,13 @@ func (w *weight) near(s *scratch, y []float32, ldy int, x []float32, n, r0, r1 i
 	floats, kern := room(&s.floats, tileRows*nearColumns), ukernel.Best()
 	for r := r0; r < r1; r += tileRows {
 		rows := min(tileRows, r1-r)
-		for c0 := 0; c0 < w.Cols; c0 += nearColumns {
-			c1 := min(w.Cols, c0+nearColumns)
+		for c0 := 0; c0 < w.K; c0 += nearColumns {
+			c1 := min(w.K, c0+nearColumns)
 			for i := range rows {
 				w.floats(s, floats[i*nearColumns:(i+1)*nearColumns], r+i, c0, c1, w.valueAt(r+i, c0))
 			}
 			for t := range n {
-				kern.MulVec(rows, c1-c0, floats, nearColumns, x[t*w.Cols+c0:], s.y[:])
+				kern.MulVec(rows, c1-c0, floats, nearColumns, x[t*w.K+c0:], s.y[:])
 				to := y[t*ldy+r-r0:][:rows]
 				for i, v := range s.y[:rows] {
 					if c0 > 0 {

@@ -61,7 +61,7 @@ func nibbles(blocks int, src []byte, dst []int8) {
 }
 
 // whole are codes as i8.
-func (o operands) whole() *int8 { return unsafe.SliceData(signed(o.codes)) }
+func (o operands) whole() *int8 { return unsafe.SliceData(asSigned(o.codes)) }
 
 func vec8[T scale](of func(ukernel.Values) *T, f func(blocks, chunks, per int, w *int8, ldw int, scale *T, lds int, x, y *float32)) func(operands) {
 	return func(o operands) {
