@@ -222,6 +222,7 @@ type groupLoop struct {
 	values               [groupRows]Register // of bitmaps: where the next are
 	places               Register            // of bitmaps without masks
 	x, sums              Register
+	next                 Register   // of codes to fetch
 	low                  VecVirtual // 15 in each double word
 	eight                VecVirtual
 	acc, group           [groupRows]VecVirtual
@@ -230,9 +231,9 @@ type groupLoop struct {
 // vec generates the product of rows with a column, four at a time.
 func (f groupForm) vec() {
 	name := f.name("vec")
-	signature := "func(blocks, chunks, per int, " + f.codeParam() + ", ldw int, " + f.scaleParam() + ", lds int, "
+	signature := "func(blocks, whole, per, rest int, " + f.codeParam() + ", ldw int, " + f.scaleParam() + ", lds int, "
 	if f.kind == groupBitmap {
-		signature = "func(blocks, chunks, per int, " + f.codeParam() + ", ldw int, start *int, value *int8, " + f.scaleParam() + ", lds int, "
+		signature = "func(blocks, whole, per, rest int, " + f.codeParam() + ", ldw int, start *int, value *int8, " + f.scaleParam() + ", lds int, "
 	}
 	if f.zeros {
 		signature += "zero *int8, "
@@ -241,7 +242,7 @@ func (f groupForm) vec() {
 		signature += "sums, "
 	}
 	doc := []string{
-		name + " multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column." + f.note(),
+		name + " multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest." + f.note(),
 	}
 	if f.shifted() {
 		doc = append(doc, "Sums are those of the column by group and lane, times "+[]string{"-1", "-8"}[b2i(!f.zeros)]+".")
@@ -249,7 +250,7 @@ func (f groupForm) vec() {
 	doc = append(doc, "",
 		"\tfor r := range 4 * blocks {",
 		"\t\tvar s float32",
-		"\t\tfor k := range 32 * chunks {",
+		"\t\tfor k := range 32 * (whole*per + rest) {",
 		"\t\t\ts += "+f.element("r", "k")+" * x[k]",
 		"\t\t}",
 		"\t\ty[r] = s",
@@ -287,7 +288,7 @@ func local(name string) Mem {
 
 func (l *groupLoop) run() {
 	blocks, y, scale := local("blocks"), local("y"), local("scale")
-	left, n := AllocLocal(8), AllocLocal(8)
+	groups, rest := AllocLocal(8), AllocLocal(8)
 	code := "w"
 	var start, zero Mem
 	if l.kind == groupBitmap {
@@ -306,6 +307,10 @@ func (l *groupLoop) run() {
 	if l.shifted() {
 		l.sums = GP64()
 	}
+	n := Op(GP64())
+	if l.kind == groupBitmap { // which has no register left
+		n = AllocLocal(8)
+	}
 
 	Label("block")
 	MOVQ(w, l.codes.at)
@@ -318,29 +323,34 @@ func (l *groupLoop) run() {
 	}
 	if l.kind == groupBitmap {
 		l.begin(start)
+	} else {
+		LEAQ(Mem{Base: l.codes.at, Index: l.codes.ld, Scale: 4}, l.next)
 	}
 	Load(Param("x"), l.x)
 	copy(l.acc[:], l.isa.zeros(groupRows))
-	r := GP64()
-	Load(Param("chunks"), r)
-	MOVQ(r, left)
+	l.count(groups, rest)
+	JZ(LabelRef("last"))
 	Label("group")
-	l.begun()
-	take, rest := GP64(), GP64()
+	take := GP64()
 	Load(Param("per"), take)
-	MOVQ(left, rest)
-	CMPQ(rest, take)
-	CMOVQLT(rest, take)
-	SUBQ(take, rest)
-	MOVQ(rest, left)
 	MOVQ(take, n)
+	Label("some")
+	l.begun()
 	Label("chunk")
 	l.chunk()
 	DECQ(n)
 	JNZ(LabelRef("chunk"))
 	l.scaled()
-	CMPQ(left, Imm(0))
-	JNE(LabelRef("group"))
+	DECQ(groups)
+	JNZ(LabelRef("group"))
+	Label("last")
+	last := GP64()
+	MOVQ(rest, last)
+	MOVQ(I32(0), rest)
+	MOVQ(I32(1), groups)
+	MOVQ(last, n)
+	TESTQ(last, last)
+	JNZ(LabelRef("some"))
 
 	to := GP64()
 	MOVQ(y, to)
@@ -349,10 +359,10 @@ func (l *groupLoop) run() {
 	}
 	add(4*groupRows, to)
 	MOVQ(to, y)
-	next := GP64()
+	step := GP64()
 	advance := func(at Mem, s groupRowsAt) {
-		LEAQ(Mem{Base: s.ld, Index: s.ld3, Scale: 1}, next)
-		ADDQ(next, at)
+		LEAQ(Mem{Base: s.ld, Index: s.ld3, Scale: 1}, step)
+		ADDQ(step, at)
 	}
 	advance(w, l.codes)
 	advance(scale, l.scales)
@@ -366,6 +376,16 @@ func (l *groupLoop) run() {
 	JNZ(LabelRef("block"))
 }
 
+// count sets how many groups are whole, which flags tell from none, and the chunks of the last.
+func (l *groupLoop) count(groups, rest Mem) {
+	n, left := GP64(), GP64()
+	Load(Param("whole"), n)
+	Load(Param("rest"), left)
+	MOVQ(left, rest)
+	MOVQ(n, groups)
+	TESTQ(n, n)
+}
+
 // constants loads what the form needs.
 func (l *groupLoop) constants() {
 	if l.kind == groupHalves {
@@ -373,6 +393,9 @@ func (l *groupLoop) constants() {
 		if l.groupForm.zeros {
 			l.eight = l.floatsOf(8)
 		}
+	}
+	if l.kind != groupBitmap {
+		l.next = GP64()
 	}
 	if l.kind == groupBitmap && l.lanes == 8 {
 		l.places = GP64()
@@ -489,20 +512,13 @@ func (l *groupLoop) chunk() {
 			PREFETCHT0(Mem{Base: v, Disp: groupAhead})
 		}
 	} else {
-		l.fetch(size)
+		for line := 0; line < groupRows*size; line += 64 { // of the next four rows, which follow each other
+			PREFETCHT1(Mem{Base: l.next, Disp: line})
+		}
+		add(groupRows*size, l.next)
 	}
 	add(size, l.codes.at)
 	add(4*groupChunk, l.x)
-}
-
-// fetch fetches a chunk of the next four rows.
-func (l *groupLoop) fetch(size int) {
-	next := GP64()
-	LEAQ(Mem{Base: l.codes.at, Index: l.codes.ld, Scale: 4}, next)
-	s := groupRowsAt{next, l.codes.ld, l.codes.ld3}
-	for r := range groupRows {
-		PREFETCHT1(s.row(r, 0))
-	}
 }
 
 // vecAt loads the vector that begins with element i.

@@ -18,7 +18,7 @@ import (
 )
 
 // far is how many bytes of weights take turns, so that each comes from memory.
-const far = 128 << 20
+const far = 96 << 20
 
 // typical alternates calls, and returns what one of each takes when other load on the machine leaves it alone: of the times, the
 // longest of the least tenth. The least of all would be that of something that a cache still had.
@@ -53,54 +53,54 @@ func (f stored) String() string {
 	return fmt.Sprintf("bitmap/%s/%.0f%%", f.name, 100*(1-f.density))
 }
 
-// make returns a kernel for a weight of its own, and its bytes.
-func (f stored) make(m, k int) (backend.FloatKernel, int) {
+// make returns what makes kernels for weights of their own, all of the same elements, and the bytes of one.
+func (f stored) make(m, k int) (prepare func() backend.FloatKernel, bytes int) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	if bits := map[string]int{"int4": 4, "int8": 8}[f.name]; bits > 0 {
-		w := uniform(rng, m, k, bits, f.density)
-		make := w.Weight.Kernel
-		if f.density > 0 {
-			make = w.Kernel
-		}
-		kern, err := make()
-		if err != nil {
-			panic(err)
-		}
-		return kern, len(w.Codes) + 8*len(w.Set) + 2*w.Scales.Len()
+		w := f.codes(rng, m, k, bits)
+		return func() backend.FloatKernel {
+			own := *w
+			own.Codes, own.Set, own.Scales = slices.Clone(w.Codes), slices.Clone(w.Set), w.Scales.Clone()
+			if f.density > 0 {
+				return must(own.Kernel())
+			}
+			return must(own.Weight.Kernel())
+		}, len(w.Codes) + 8*len(w.Set) + 2*w.Scales.Len()
 	}
 	w := tensor.New(tensor.F32, m, k)
-	for r := range m {
-		for _, c := range chosen(rng, k, f.density) {
-			w.F32s()[r*k+c] = rng.Float32() + 0.1
+	for i := range w.F32s() {
+		if f.stores(rng) {
+			w.F32s()[i] = float32(rng.Uint32()>>8)/0x1p24 + 0.1
 		}
 	}
-	w = w.To(f.dtype)
 	if f.density == 0 {
-		return dense.Kernel(w).(backend.Sizer).Sized(1), len(w.Bytes())
+		w = w.To(f.dtype)
+		return func() backend.FloatKernel { return dense.Kernel(w.Clone()).(backend.Sizer).Sized(1) }, len(w.Bytes())
 	}
-	b := bitmap.New()
-	parts, err := b.Pack(w.To(tensor.F32), "")
+	format := bitmap.New()
+	s := &ir.Store{Format: bitmap.Name, Rows: m, Cols: k, Parts: choose.Narrow(must(format.Pack(w, "")), f.dtype)}
+	return func() backend.FloatKernel {
+		own := *s
+		own.Parts = slices.Clone(s.Parts)
+		for i := range own.Parts {
+			own.Parts[i].Data = own.Parts[i].Data.Clone()
+		}
+		return must(format.Kernels[0].CPU(&own)).(backend.FloatKernel)
+	}, s.Bytes()
+}
+
+func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	s := &ir.Store{Format: bitmap.Name, Rows: m, Cols: k, Parts: choose.Narrow(parts, f.dtype)}
-	kern, err := b.Kernels[0].CPU(s)
-	if err != nil {
-		panic(err)
-	}
-	return kern.(backend.FloatKernel), s.Bytes()
+	return v
 }
 
-// chosen lists the columns of a row that are not zero: as many in each row.
-func chosen(rng *rand.Rand, k int, density float64) []int {
-	if density == 0 {
-		density = 1
-	}
-	return rng.Perm(k)[:int(float64(k)*density)]
-}
+// stores draws whether an element is stored.
+func (f stored) stores(rng *rand.Rand) bool { return f.density == 0 || rng.Float64() < f.density }
 
-// uniform draws a weight in groups of 32, with scales of f16.
-func uniform(rng *rand.Rand, m, k, bits int, density float64) *group.Bitmap {
+// codes draws a weight in groups of 32, with scales of f16.
+func (f stored) codes(rng *rand.Rand, m, k, bits int) *group.Bitmap {
 	w := &group.Bitmap{Weight: group.Weight{M: m, K: k, Bits: bits, Block: 32, Blocks: (k + 31) / 32}, Words: (k + 63) / 64}
 	scales := tensor.New(tensor.F32, m, w.Blocks)
 	for i := range scales.F32s() {
@@ -108,11 +108,11 @@ func uniform(rng *rand.Rand, m, k, bits int, density float64) *group.Bitmap {
 	}
 	w.Scales = scales.To(tensor.F16)
 	n := m * w.RowBytes()
-	if density > 0 {
+	if f.density > 0 {
 		w.Set = make([]uint64, m*w.Words)
-		for r := range m {
-			for _, c := range chosen(rng, k, density) {
-				w.Set[r*w.Words+c/64] |= 1 << (c % 64)
+		for i := range m * k {
+			if f.stores(rng) {
+				w.Set[i/k*w.Words+i%k/64] |= 1 << (i % k % 64)
 			}
 		}
 		n = w.Starts()[m] + group.Beyond*bits/8
@@ -141,13 +141,11 @@ func newStream(f stored, m, k int) *stream {
 	for i := range s.x {
 		s.x[i] = 1
 	}
-	for n := 0; n < far; n += s.bytes {
-		kern, bytes := f.make(m, k)
-		s.kernels, s.bytes = append(s.kernels, kern), bytes
+	make, bytes := f.make(m, k)
+	for n := 0; n < far; n += bytes {
+		s.kernels = append(s.kernels, make())
 	}
-	for range s.rounds() { // what kernels make first is made
-		s.step()
-	}
+	s.bytes = bytes
 	return s
 }
 
@@ -200,8 +198,9 @@ func BenchmarkStream(b *testing.B) {
 
 func stream1(b *testing.B, f stored, size [2]int, memory float64) {
 	s := newStream(f, size[0], size[1])
-	const nearRows, nearColumns, again = 4, 1024, 64
-	near, bytes := f.make(nearRows, nearColumns)
+	const nearRows, nearColumns, again = 16, 1024, 16
+	make, bytes := f.make(nearRows, nearColumns)
+	near := make()
 	for b.Loop() {
 		t := typical(2*s.rounds(), s.step, func() {
 			for range again {

@@ -322,49 +322,50 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vec8_f32_avx2(blocks int, chunks int, per int, w *int8, ldw int, scale *float32, lds int, x *float32, y *float32)
-// Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·vec8_f32_avx2(SB), NOSPLIT, $48-72
+// func vec8_f32_avx2(blocks int, whole int, per int, rest int, w *int8, ldw int, scale *float32, lds int, x *float32, y *float32)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·vec8_f32_avx2(SB), NOSPLIT, $48-80
 	MOVQ blocks+0(FP), AX
 	MOVQ AX, (SP)
-	MOVQ y+64(FP), AX
+	MOVQ y+72(FP), AX
 	MOVQ AX, 8(SP)
-	MOVQ scale+40(FP), AX
+	MOVQ scale+48(FP), AX
 	MOVQ AX, 16(SP)
-	MOVQ w+24(FP), AX
+	MOVQ w+32(FP), AX
 	MOVQ AX, 40(SP)
-	MOVQ ldw+32(FP), CX
+	MOVQ ldw+40(FP), CX
 	LEAQ (CX)(CX*2), DX
-	MOVQ lds+48(FP), SI
+	MOVQ lds+56(FP), SI
 	SHLQ $0x02, SI
 	LEAQ (SI)(SI*2), DI
 
 block:
 	MOVQ   40(SP), AX
 	MOVQ   16(SP), BX
-	MOVQ   x+56(FP), R8
+	LEAQ   (AX)(CX*4), R8
+	MOVQ   x+64(FP), R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	MOVQ   chunks+8(FP), R9
-	MOVQ   R9, 24(SP)
+	MOVQ   whole+8(FP), R10
+	MOVQ   rest+24(FP), R11
+	MOVQ   R11, 32(SP)
+	MOVQ   R10, 24(SP)
+	TESTQ  R10, R10
+	JZ     last
 
 group:
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVQ    per+16(FP), R9
-	MOVQ    24(SP), R10
-	CMPQ    R10, R9
-	CMOVQLT R10, R9
-	SUBQ    R9, R10
-	MOVQ    R10, 24(SP)
-	MOVQ    R9, 32(SP)
+	MOVQ per+16(FP), R10
+
+some:
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
 
 chunk:
-	VMOVUPS      (R8), Y8
+	VMOVUPS      (R9), Y8
 	VPMOVSXBD    (AX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
@@ -377,7 +378,7 @@ chunk:
 	VPMOVSXBD    (AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y7
-	VMOVUPS      32(R8), Y8
+	VMOVUPS      32(R9), Y8
 	VPMOVSXBD    8(AX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
@@ -390,7 +391,7 @@ chunk:
 	VPMOVSXBD    8(AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y7
-	VMOVUPS      64(R8), Y8
+	VMOVUPS      64(R9), Y8
 	VPMOVSXBD    16(AX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
@@ -403,7 +404,7 @@ chunk:
 	VPMOVSXBD    16(AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y7
-	VMOVUPS      96(R8), Y8
+	VMOVUPS      96(R9), Y8
 	VPMOVSXBD    24(AX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
@@ -416,14 +417,12 @@ chunk:
 	VPMOVSXBD    24(AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y7
-	LEAQ         (AX)(CX*4), R9
-	PREFETCHT1   (R9)
-	PREFETCHT1   (R9)(CX*1)
-	PREFETCHT1   (R9)(CX*2)
-	PREFETCHT1   (R9)(DX*1)
-	ADDQ         $+32, AX
+	PREFETCHT1   (R8)
+	PREFETCHT1   64(R8)
 	ADDQ         $+128, R8
-	DECQ         32(SP)
+	ADDQ         $+32, AX
+	ADDQ         $+128, R9
+	DECQ         R10
 	JNZ          chunk
 	VBROADCASTSS (BX), Y8
 	VFMADD231PS  Y8, Y4, Y0
@@ -434,8 +433,16 @@ chunk:
 	VBROADCASTSS (BX)(DI*1), Y4
 	VFMADD231PS  Y4, Y7, Y3
 	ADDQ         $+4, BX
-	CMPQ         24(SP), $0x00
-	JNE          group
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ         32(SP), R11
+	MOVQ         $+0, 32(SP)
+	MOVQ         $+1, 24(SP)
+	MOVQ         R11, R10
+	TESTQ        R11, R11
+	JNZ          some
 	MOVQ         8(SP), AX
 	VEXTRACTF128 $0x01, Y0, X4
 	VADDPS       X4, X0, X0
@@ -519,42 +526,50 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vec8z_f32_avx2(blocks int, chunks int, per int, w *int8, ldw int, scale *float32, lds int, zero *int8, sums *float32, x *float32, y *float32)
-// Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·vec8z_f32_avx2(SB), NOSPLIT, $56-88
+// func vec8z_f32_avx2(blocks int, whole int, per int, rest int, w *int8, ldw int, scale *float32, lds int, zero *int8, sums *float32, x *float32, y *float32)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·vec8z_f32_avx2(SB), NOSPLIT, $56-96
 	MOVQ blocks+0(FP), AX
 	MOVQ AX, (SP)
-	MOVQ y+80(FP), AX
+	MOVQ y+88(FP), AX
 	MOVQ AX, 8(SP)
-	MOVQ scale+40(FP), AX
+	MOVQ scale+48(FP), AX
 	MOVQ AX, 16(SP)
-	MOVQ zero+56(FP), AX
+	MOVQ zero+64(FP), AX
 	MOVQ AX, 40(SP)
-	MOVQ w+24(FP), AX
+	MOVQ w+32(FP), AX
 	MOVQ AX, 48(SP)
-	MOVQ ldw+32(FP), CX
+	MOVQ ldw+40(FP), CX
 	LEAQ (CX)(CX*2), DX
-	MOVQ lds+48(FP), SI
+	MOVQ lds+56(FP), SI
 	SHLQ $0x02, SI
 	LEAQ (SI)(SI*2), DI
-	MOVQ lds+48(FP), R9
+	MOVQ lds+56(FP), R9
 	LEAQ (R9)(R9*2), R10
 
 block:
 	MOVQ   48(SP), AX
 	MOVQ   16(SP), BX
 	MOVQ   40(SP), R8
-	MOVQ   sums+64(FP), R12
-	MOVQ   x+72(FP), R11
+	MOVQ   sums+72(FP), R13
+	LEAQ   (AX)(CX*4), R11
+	MOVQ   x+80(FP), R12
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	MOVQ   chunks+8(FP), R13
-	MOVQ   R13, 24(SP)
+	MOVQ   whole+8(FP), R14
+	MOVQ   rest+24(FP), R15
+	MOVQ   R15, 32(SP)
+	MOVQ   R14, 24(SP)
+	TESTQ  R14, R14
+	JZ     last
 
 group:
-	VMOVUPS      (R12), Y4
+	MOVQ per+16(FP), R14
+
+some:
+	VMOVUPS      (R13), Y4
 	VPBROADCASTB (R8), X5
 	VPMOVSXBD    X5, Y5
 	VCVTDQ2PS    Y5, Y5
@@ -571,18 +586,11 @@ group:
 	VPMOVSXBD    X8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VMULPS       Y4, Y8, Y4
-	ADDQ         $+32, R12
+	ADDQ         $+32, R13
 	ADDQ         $+1, R8
-	MOVQ         per+16(FP), R13
-	MOVQ         24(SP), R14
-	CMPQ         R14, R13
-	CMOVQLT      R14, R13
-	SUBQ         R13, R14
-	MOVQ         R14, 24(SP)
-	MOVQ         R13, 32(SP)
 
 chunk:
-	VMOVUPS      (R11), Y8
+	VMOVUPS      (R12), Y8
 	VPMOVSXBD    (AX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y5
@@ -595,7 +603,7 @@ chunk:
 	VPMOVSXBD    (AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
-	VMOVUPS      32(R11), Y8
+	VMOVUPS      32(R12), Y8
 	VPMOVSXBD    8(AX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y5
@@ -608,7 +616,7 @@ chunk:
 	VPMOVSXBD    8(AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
-	VMOVUPS      64(R11), Y8
+	VMOVUPS      64(R12), Y8
 	VPMOVSXBD    16(AX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y5
@@ -621,7 +629,7 @@ chunk:
 	VPMOVSXBD    16(AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
-	VMOVUPS      96(R11), Y8
+	VMOVUPS      96(R12), Y8
 	VPMOVSXBD    24(AX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y5
@@ -634,14 +642,12 @@ chunk:
 	VPMOVSXBD    24(AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
-	LEAQ         (AX)(CX*4), R13
-	PREFETCHT1   (R13)
-	PREFETCHT1   (R13)(CX*1)
-	PREFETCHT1   (R13)(CX*2)
-	PREFETCHT1   (R13)(DX*1)
-	ADDQ         $+32, AX
+	PREFETCHT1   (R11)
+	PREFETCHT1   64(R11)
 	ADDQ         $+128, R11
-	DECQ         32(SP)
+	ADDQ         $+32, AX
+	ADDQ         $+128, R12
+	DECQ         R14
 	JNZ          chunk
 	VBROADCASTSS (BX), Y8
 	VFMADD231PS  Y8, Y5, Y0
@@ -652,8 +658,16 @@ chunk:
 	VBROADCASTSS (BX)(DI*1), Y5
 	VFMADD231PS  Y5, Y4, Y3
 	ADDQ         $+4, BX
-	CMPQ         24(SP), $0x00
-	JNE          group
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ         32(SP), R15
+	MOVQ         $+0, 32(SP)
+	MOVQ         $+1, 24(SP)
+	MOVQ         R15, R14
+	TESTQ        R15, R15
+	JNZ          some
 	MOVQ         8(SP), AX
 	VEXTRACTF128 $0x01, Y0, X4
 	VADDPS       X4, X0, X0
@@ -748,20 +762,20 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vec4_f32_avx2(blocks int, chunks int, per int, w *uint8, ldw int, scale *float32, lds int, sums *float32, x *float32, y *float32)
-// Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·vec4_f32_avx2(SB), NOSPLIT, $48-80
+// func vec4_f32_avx2(blocks int, whole int, per int, rest int, w *uint8, ldw int, scale *float32, lds int, sums *float32, x *float32, y *float32)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·vec4_f32_avx2(SB), NOSPLIT, $48-88
 	MOVQ         blocks+0(FP), AX
 	MOVQ         AX, (SP)
-	MOVQ         y+72(FP), AX
+	MOVQ         y+80(FP), AX
 	MOVQ         AX, 8(SP)
-	MOVQ         scale+40(FP), AX
+	MOVQ         scale+48(FP), AX
 	MOVQ         AX, 16(SP)
-	MOVQ         w+24(FP), AX
+	MOVQ         w+32(FP), AX
 	MOVQ         AX, 40(SP)
-	MOVQ         ldw+32(FP), CX
+	MOVQ         ldw+40(FP), CX
 	LEAQ         (CX)(CX*2), DX
-	MOVQ         lds+48(FP), SI
+	MOVQ         lds+56(FP), SI
 	SHLQ         $0x02, SI
 	LEAQ         (SI)(SI*2), DI
 	MOVL         $0x0000000f, AX
@@ -771,33 +785,34 @@ TEXT ·vec4_f32_avx2(SB), NOSPLIT, $48-80
 block:
 	MOVQ   40(SP), AX
 	MOVQ   16(SP), BX
-	MOVQ   sums+56(FP), R9
-	MOVQ   x+64(FP), R8
+	MOVQ   sums+64(FP), R10
+	LEAQ   (AX)(CX*4), R8
+	MOVQ   x+72(FP), R9
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	VXORPS Y4, Y4, Y4
-	MOVQ   chunks+8(FP), R10
-	MOVQ   R10, 24(SP)
+	MOVQ   whole+8(FP), R11
+	MOVQ   rest+24(FP), R12
+	MOVQ   R12, 32(SP)
+	MOVQ   R11, 24(SP)
+	TESTQ  R11, R11
+	JZ     last
 
 group:
-	VMOVUPS (R9), Y5
+	MOVQ per+16(FP), R11
+
+some:
+	VMOVUPS (R10), Y5
 	VMOVAPS Y5, Y6
 	VMOVAPS Y5, Y7
 	VMOVAPS Y5, Y8
 	VMOVAPS Y5, Y5
-	ADDQ    $+32, R9
-	MOVQ    per+16(FP), R10
-	MOVQ    24(SP), R11
-	CMPQ    R11, R10
-	CMOVQLT R11, R10
-	SUBQ    R10, R11
-	MOVQ    R11, 24(SP)
-	MOVQ    R10, 32(SP)
+	ADDQ    $+32, R10
 
 chunk:
-	VMOVUPS      (R8), Y9
-	VMOVUPS      64(R8), Y10
+	VMOVUPS      (R9), Y9
+	VMOVUPS      64(R9), Y10
 	VPMOVZXBD    (AX), Y12
 	VPAND        Y0, Y12, Y11
 	VPSRLD       $0x04, Y12, Y12
@@ -826,8 +841,8 @@ chunk:
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y9, Y11, Y5
 	VFMADD231PS  Y10, Y12, Y5
-	VMOVUPS      32(R8), Y9
-	VMOVUPS      96(R8), Y10
+	VMOVUPS      32(R9), Y9
+	VMOVUPS      96(R9), Y10
 	VPMOVZXBD    8(AX), Y12
 	VPAND        Y0, Y12, Y11
 	VPSRLD       $0x04, Y12, Y12
@@ -856,14 +871,11 @@ chunk:
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y9, Y11, Y5
 	VFMADD231PS  Y10, Y12, Y5
-	LEAQ         (AX)(CX*4), R10
-	PREFETCHT1   (R10)
-	PREFETCHT1   (R10)(CX*1)
-	PREFETCHT1   (R10)(CX*2)
-	PREFETCHT1   (R10)(DX*1)
+	PREFETCHT1   (R8)
+	ADDQ         $+64, R8
 	ADDQ         $+16, AX
-	ADDQ         $+128, R8
-	DECQ         32(SP)
+	ADDQ         $+128, R9
+	DECQ         R11
 	JNZ          chunk
 	VBROADCASTSS (BX), Y9
 	VFMADD231PS  Y9, Y6, Y1
@@ -874,8 +886,16 @@ chunk:
 	VBROADCASTSS (BX)(DI*1), Y6
 	VFMADD231PS  Y6, Y5, Y4
 	ADDQ         $+4, BX
-	CMPQ         24(SP), $0x00
-	JNE          group
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ         32(SP), R12
+	MOVQ         $+0, 32(SP)
+	MOVQ         $+1, 24(SP)
+	MOVQ         R12, R11
+	TESTQ        R12, R12
+	JNZ          some
 	MOVQ         8(SP), AX
 	VEXTRACTF128 $0x01, Y1, X5
 	VADDPS       X5, X1, X1
@@ -972,25 +992,25 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vec4z_f32_avx2(blocks int, chunks int, per int, w *uint8, ldw int, scale *float32, lds int, zero *int8, sums *float32, x *float32, y *float32)
-// Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·vec4z_f32_avx2(SB), NOSPLIT, $56-88
+// func vec4z_f32_avx2(blocks int, whole int, per int, rest int, w *uint8, ldw int, scale *float32, lds int, zero *int8, sums *float32, x *float32, y *float32)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·vec4z_f32_avx2(SB), NOSPLIT, $56-96
 	MOVQ         blocks+0(FP), AX
 	MOVQ         AX, (SP)
-	MOVQ         y+80(FP), AX
+	MOVQ         y+88(FP), AX
 	MOVQ         AX, 8(SP)
-	MOVQ         scale+40(FP), AX
+	MOVQ         scale+48(FP), AX
 	MOVQ         AX, 16(SP)
-	MOVQ         zero+56(FP), AX
+	MOVQ         zero+64(FP), AX
 	MOVQ         AX, 40(SP)
-	MOVQ         w+24(FP), AX
+	MOVQ         w+32(FP), AX
 	MOVQ         AX, 48(SP)
-	MOVQ         ldw+32(FP), CX
+	MOVQ         ldw+40(FP), CX
 	LEAQ         (CX)(CX*2), DX
-	MOVQ         lds+48(FP), SI
+	MOVQ         lds+56(FP), SI
 	SHLQ         $0x02, SI
 	LEAQ         (SI)(SI*2), DI
-	MOVQ         lds+48(FP), R9
+	MOVQ         lds+56(FP), R9
 	LEAQ         (R9)(R9*2), R10
 	MOVL         $0x0000000f, AX
 	VMOVD        AX, X0
@@ -1004,17 +1024,25 @@ block:
 	MOVQ   48(SP), AX
 	MOVQ   16(SP), BX
 	MOVQ   40(SP), R8
-	MOVQ   sums+64(FP), R12
-	MOVQ   x+72(FP), R11
+	MOVQ   sums+72(FP), R13
+	LEAQ   (AX)(CX*4), R11
+	MOVQ   x+80(FP), R12
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
-	MOVQ   chunks+8(FP), R13
-	MOVQ   R13, 24(SP)
+	MOVQ   whole+8(FP), R14
+	MOVQ   rest+24(FP), R15
+	MOVQ   R15, 32(SP)
+	MOVQ   R14, 24(SP)
+	TESTQ  R14, R14
+	JZ     last
 
 group:
-	VMOVUPS      (R12), Y6
+	MOVQ per+16(FP), R14
+
+some:
+	VMOVUPS      (R13), Y6
 	VPBROADCASTB (R8), X7
 	VPMOVSXBD    X7, Y7
 	VCVTDQ2PS    Y7, Y7
@@ -1035,19 +1063,12 @@ group:
 	VCVTDQ2PS    Y10, Y10
 	VADDPS       Y1, Y10, Y10
 	VMULPS       Y6, Y10, Y6
-	ADDQ         $+32, R12
+	ADDQ         $+32, R13
 	ADDQ         $+1, R8
-	MOVQ         per+16(FP), R13
-	MOVQ         24(SP), R14
-	CMPQ         R14, R13
-	CMOVQLT      R14, R13
-	SUBQ         R13, R14
-	MOVQ         R14, 24(SP)
-	MOVQ         R13, 32(SP)
 
 chunk:
-	VMOVUPS      (R11), Y10
-	VMOVUPS      64(R11), Y11
+	VMOVUPS      (R12), Y10
+	VMOVUPS      64(R12), Y11
 	VPMOVZXBD    (AX), Y13
 	VPAND        Y0, Y13, Y12
 	VPSRLD       $0x04, Y13, Y13
@@ -1076,8 +1097,8 @@ chunk:
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y13, Y6
-	VMOVUPS      32(R11), Y10
-	VMOVUPS      96(R11), Y11
+	VMOVUPS      32(R12), Y10
+	VMOVUPS      96(R12), Y11
 	VPMOVZXBD    8(AX), Y13
 	VPAND        Y0, Y13, Y12
 	VPSRLD       $0x04, Y13, Y13
@@ -1106,14 +1127,11 @@ chunk:
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y13, Y6
-	LEAQ         (AX)(CX*4), R13
-	PREFETCHT1   (R13)
-	PREFETCHT1   (R13)(CX*1)
-	PREFETCHT1   (R13)(CX*2)
-	PREFETCHT1   (R13)(DX*1)
+	PREFETCHT1   (R11)
+	ADDQ         $+64, R11
 	ADDQ         $+16, AX
-	ADDQ         $+128, R11
-	DECQ         32(SP)
+	ADDQ         $+128, R12
+	DECQ         R14
 	JNZ          chunk
 	VBROADCASTSS (BX), Y10
 	VFMADD231PS  Y10, Y7, Y2
@@ -1124,8 +1142,16 @@ chunk:
 	VBROADCASTSS (BX)(DI*1), Y7
 	VFMADD231PS  Y7, Y6, Y5
 	ADDQ         $+4, BX
-	CMPQ         24(SP), $0x00
-	JNE          group
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ         32(SP), R15
+	MOVQ         $+0, 32(SP)
+	MOVQ         $+1, 24(SP)
+	MOVQ         R15, R14
+	TESTQ        R15, R15
+	JNZ          some
 	MOVQ         8(SP), AX
 	VEXTRACTF128 $0x01, Y2, X6
 	VADDPS       X6, X2, X2
@@ -1230,22 +1256,22 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vecb_f32_avx2(blocks int, chunks int, per int, bits *uint64, ldw int, start *int, value *int8, scale *float32, lds int, x *float32, y *float32)
-// Requires: AVX, AVX2, CMOV, FMA3, MMX+, POPCNT
-TEXT ·vecb_f32_avx2(SB), NOSPLIT, $56-88
+// func vecb_f32_avx2(blocks int, whole int, per int, rest int, bits *uint64, ldw int, start *int, value *int8, scale *float32, lds int, x *float32, y *float32)
+// Requires: AVX, AVX2, FMA3, MMX+, POPCNT
+TEXT ·vecb_f32_avx2(SB), NOSPLIT, $64-96
 	MOVQ blocks+0(FP), AX
 	MOVQ AX, (SP)
-	MOVQ y+80(FP), AX
+	MOVQ y+88(FP), AX
 	MOVQ AX, 8(SP)
-	MOVQ scale+56(FP), AX
+	MOVQ scale+64(FP), AX
 	MOVQ AX, 16(SP)
-	MOVQ start+40(FP), AX
+	MOVQ start+48(FP), AX
 	MOVQ AX, 40(SP)
-	MOVQ bits+24(FP), AX
+	MOVQ bits+32(FP), AX
 	MOVQ AX, 48(SP)
-	MOVQ ldw+32(FP), CX
+	MOVQ ldw+40(FP), CX
 	LEAQ (CX)(CX*2), DX
-	MOVQ lds+64(FP), SI
+	MOVQ lds+72(FP), SI
 	SHLQ $0x02, SI
 	LEAQ (SI)(SI*2), DI
 	LEAQ places<>+0(SB), R8
@@ -1254,7 +1280,7 @@ block:
 	MOVQ 48(SP), AX
 	MOVQ 16(SP), BX
 	MOVQ 40(SP), R13
-	MOVQ value+48(FP), R9
+	MOVQ value+56(FP), R9
 	MOVQ (R13), R10
 	ADDQ R9, R10
 	MOVQ 8(R13), R11
@@ -1271,26 +1297,27 @@ bits:
 	ADDQ       $+64, R9
 	CMPQ       R9, R14
 	JB         bits
-	MOVQ       x+72(FP), R9
+	MOVQ       x+80(FP), R9
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
-	MOVQ       chunks+8(FP), R14
+	MOVQ       whole+8(FP), R14
+	MOVQ       rest+24(FP), R15
+	MOVQ       R15, 32(SP)
 	MOVQ       R14, 24(SP)
+	TESTQ      R14, R14
+	JZ         last
 
 group:
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVQ    per+16(FP), R14
-	MOVQ    24(SP), R15
-	CMPQ    R15, R14
-	CMOVQLT R15, R14
-	SUBQ    R14, R15
-	MOVQ    R15, 24(SP)
-	MOVQ    R14, 32(SP)
+	MOVQ per+16(FP), R14
+	MOVQ R14, 56(SP)
+
+some:
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
 
 chunk:
 	VMOVUPS      (R9), Y8
@@ -1431,7 +1458,7 @@ chunk:
 	PREFETCHT0   4096(R13)
 	ADDQ         $+4, AX
 	ADDQ         $+128, R9
-	DECQ         32(SP)
+	DECQ         56(SP)
 	JNZ          chunk
 	VBROADCASTSS (BX), Y8
 	VFMADD231PS  Y8, Y4, Y0
@@ -1442,8 +1469,16 @@ chunk:
 	VBROADCASTSS (BX)(DI*1), Y4
 	VFMADD231PS  Y4, Y7, Y3
 	ADDQ         $+4, BX
-	CMPQ         24(SP), $0x00
-	JNE          group
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ         32(SP), R14
+	MOVQ         $+0, 32(SP)
+	MOVQ         $+1, 24(SP)
+	MOVQ         R14, 56(SP)
+	TESTQ        R14, R14
+	JNZ          some
 	MOVQ         8(SP), AX
 	VEXTRACTF128 $0x01, Y0, X4
 	VADDPS       X4, X0, X0
@@ -1550,49 +1585,50 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vec8_f16_avx2(blocks int, chunks int, per int, w *int8, ldw int, scale *uint16, lds int, x *float32, y *float32)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·vec8_f16_avx2(SB), NOSPLIT, $48-72
+// func vec8_f16_avx2(blocks int, whole int, per int, rest int, w *int8, ldw int, scale *uint16, lds int, x *float32, y *float32)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·vec8_f16_avx2(SB), NOSPLIT, $48-80
 	MOVQ blocks+0(FP), AX
 	MOVQ AX, (SP)
-	MOVQ y+64(FP), AX
+	MOVQ y+72(FP), AX
 	MOVQ AX, 8(SP)
-	MOVQ scale+40(FP), AX
+	MOVQ scale+48(FP), AX
 	MOVQ AX, 16(SP)
-	MOVQ w+24(FP), AX
+	MOVQ w+32(FP), AX
 	MOVQ AX, 40(SP)
-	MOVQ ldw+32(FP), CX
+	MOVQ ldw+40(FP), CX
 	LEAQ (CX)(CX*2), DX
-	MOVQ lds+48(FP), SI
+	MOVQ lds+56(FP), SI
 	SHLQ $0x01, SI
 	LEAQ (SI)(SI*2), DI
 
 block:
 	MOVQ   40(SP), AX
 	MOVQ   16(SP), BX
-	MOVQ   x+56(FP), R8
+	LEAQ   (AX)(CX*4), R8
+	MOVQ   x+64(FP), R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	MOVQ   chunks+8(FP), R9
-	MOVQ   R9, 24(SP)
+	MOVQ   whole+8(FP), R10
+	MOVQ   rest+24(FP), R11
+	MOVQ   R11, 32(SP)
+	MOVQ   R10, 24(SP)
+	TESTQ  R10, R10
+	JZ     last
 
 group:
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVQ    per+16(FP), R9
-	MOVQ    24(SP), R10
-	CMPQ    R10, R9
-	CMOVQLT R10, R9
-	SUBQ    R9, R10
-	MOVQ    R10, 24(SP)
-	MOVQ    R9, 32(SP)
+	MOVQ per+16(FP), R10
+
+some:
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
 
 chunk:
-	VMOVUPS      (R8), Y8
+	VMOVUPS      (R9), Y8
 	VPMOVSXBD    (AX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
@@ -1605,7 +1641,7 @@ chunk:
 	VPMOVSXBD    (AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y7
-	VMOVUPS      32(R8), Y8
+	VMOVUPS      32(R9), Y8
 	VPMOVSXBD    8(AX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
@@ -1618,7 +1654,7 @@ chunk:
 	VPMOVSXBD    8(AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y7
-	VMOVUPS      64(R8), Y8
+	VMOVUPS      64(R9), Y8
 	VPMOVSXBD    16(AX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
@@ -1631,7 +1667,7 @@ chunk:
 	VPMOVSXBD    16(AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y7
-	VMOVUPS      96(R8), Y8
+	VMOVUPS      96(R9), Y8
 	VPMOVSXBD    24(AX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
@@ -1644,14 +1680,12 @@ chunk:
 	VPMOVSXBD    24(AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y7
-	LEAQ         (AX)(CX*4), R9
-	PREFETCHT1   (R9)
-	PREFETCHT1   (R9)(CX*1)
-	PREFETCHT1   (R9)(CX*2)
-	PREFETCHT1   (R9)(DX*1)
-	ADDQ         $+32, AX
+	PREFETCHT1   (R8)
+	PREFETCHT1   64(R8)
 	ADDQ         $+128, R8
-	DECQ         32(SP)
+	ADDQ         $+32, AX
+	ADDQ         $+128, R9
+	DECQ         R10
 	JNZ          chunk
 	VPBROADCASTW (BX), X8
 	VCVTPH2PS    X8, Y8
@@ -1666,8 +1700,16 @@ chunk:
 	VCVTPH2PS    X4, Y4
 	VFMADD231PS  Y4, Y7, Y3
 	ADDQ         $+2, BX
-	CMPQ         24(SP), $0x00
-	JNE          group
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ         32(SP), R11
+	MOVQ         $+0, 32(SP)
+	MOVQ         $+1, 24(SP)
+	MOVQ         R11, R10
+	TESTQ        R11, R11
+	JNZ          some
 	MOVQ         8(SP), AX
 	VEXTRACTF128 $0x01, Y0, X4
 	VADDPS       X4, X0, X0
@@ -1752,42 +1794,50 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vec8z_f16_avx2(blocks int, chunks int, per int, w *int8, ldw int, scale *uint16, lds int, zero *int8, sums *float32, x *float32, y *float32)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·vec8z_f16_avx2(SB), NOSPLIT, $56-88
+// func vec8z_f16_avx2(blocks int, whole int, per int, rest int, w *int8, ldw int, scale *uint16, lds int, zero *int8, sums *float32, x *float32, y *float32)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·vec8z_f16_avx2(SB), NOSPLIT, $56-96
 	MOVQ blocks+0(FP), AX
 	MOVQ AX, (SP)
-	MOVQ y+80(FP), AX
+	MOVQ y+88(FP), AX
 	MOVQ AX, 8(SP)
-	MOVQ scale+40(FP), AX
+	MOVQ scale+48(FP), AX
 	MOVQ AX, 16(SP)
-	MOVQ zero+56(FP), AX
+	MOVQ zero+64(FP), AX
 	MOVQ AX, 40(SP)
-	MOVQ w+24(FP), AX
+	MOVQ w+32(FP), AX
 	MOVQ AX, 48(SP)
-	MOVQ ldw+32(FP), CX
+	MOVQ ldw+40(FP), CX
 	LEAQ (CX)(CX*2), DX
-	MOVQ lds+48(FP), SI
+	MOVQ lds+56(FP), SI
 	SHLQ $0x01, SI
 	LEAQ (SI)(SI*2), DI
-	MOVQ lds+48(FP), R9
+	MOVQ lds+56(FP), R9
 	LEAQ (R9)(R9*2), R10
 
 block:
 	MOVQ   48(SP), AX
 	MOVQ   16(SP), BX
 	MOVQ   40(SP), R8
-	MOVQ   sums+64(FP), R12
-	MOVQ   x+72(FP), R11
+	MOVQ   sums+72(FP), R13
+	LEAQ   (AX)(CX*4), R11
+	MOVQ   x+80(FP), R12
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	MOVQ   chunks+8(FP), R13
-	MOVQ   R13, 24(SP)
+	MOVQ   whole+8(FP), R14
+	MOVQ   rest+24(FP), R15
+	MOVQ   R15, 32(SP)
+	MOVQ   R14, 24(SP)
+	TESTQ  R14, R14
+	JZ     last
 
 group:
-	VMOVUPS      (R12), Y4
+	MOVQ per+16(FP), R14
+
+some:
+	VMOVUPS      (R13), Y4
 	VPBROADCASTB (R8), X5
 	VPMOVSXBD    X5, Y5
 	VCVTDQ2PS    Y5, Y5
@@ -1804,18 +1854,11 @@ group:
 	VPMOVSXBD    X8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VMULPS       Y4, Y8, Y4
-	ADDQ         $+32, R12
+	ADDQ         $+32, R13
 	ADDQ         $+1, R8
-	MOVQ         per+16(FP), R13
-	MOVQ         24(SP), R14
-	CMPQ         R14, R13
-	CMOVQLT      R14, R13
-	SUBQ         R13, R14
-	MOVQ         R14, 24(SP)
-	MOVQ         R13, 32(SP)
 
 chunk:
-	VMOVUPS      (R11), Y8
+	VMOVUPS      (R12), Y8
 	VPMOVSXBD    (AX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y5
@@ -1828,7 +1871,7 @@ chunk:
 	VPMOVSXBD    (AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
-	VMOVUPS      32(R11), Y8
+	VMOVUPS      32(R12), Y8
 	VPMOVSXBD    8(AX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y5
@@ -1841,7 +1884,7 @@ chunk:
 	VPMOVSXBD    8(AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
-	VMOVUPS      64(R11), Y8
+	VMOVUPS      64(R12), Y8
 	VPMOVSXBD    16(AX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y5
@@ -1854,7 +1897,7 @@ chunk:
 	VPMOVSXBD    16(AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
-	VMOVUPS      96(R11), Y8
+	VMOVUPS      96(R12), Y8
 	VPMOVSXBD    24(AX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y5
@@ -1867,14 +1910,12 @@ chunk:
 	VPMOVSXBD    24(AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
-	LEAQ         (AX)(CX*4), R13
-	PREFETCHT1   (R13)
-	PREFETCHT1   (R13)(CX*1)
-	PREFETCHT1   (R13)(CX*2)
-	PREFETCHT1   (R13)(DX*1)
-	ADDQ         $+32, AX
+	PREFETCHT1   (R11)
+	PREFETCHT1   64(R11)
 	ADDQ         $+128, R11
-	DECQ         32(SP)
+	ADDQ         $+32, AX
+	ADDQ         $+128, R12
+	DECQ         R14
 	JNZ          chunk
 	VPBROADCASTW (BX), X8
 	VCVTPH2PS    X8, Y8
@@ -1889,8 +1930,16 @@ chunk:
 	VCVTPH2PS    X5, Y5
 	VFMADD231PS  Y5, Y4, Y3
 	ADDQ         $+2, BX
-	CMPQ         24(SP), $0x00
-	JNE          group
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ         32(SP), R15
+	MOVQ         $+0, 32(SP)
+	MOVQ         $+1, 24(SP)
+	MOVQ         R15, R14
+	TESTQ        R15, R15
+	JNZ          some
 	MOVQ         8(SP), AX
 	VEXTRACTF128 $0x01, Y0, X4
 	VADDPS       X4, X0, X0
@@ -1986,20 +2035,20 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vec4_f16_avx2(blocks int, chunks int, per int, w *uint8, ldw int, scale *uint16, lds int, sums *float32, x *float32, y *float32)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·vec4_f16_avx2(SB), NOSPLIT, $48-80
+// func vec4_f16_avx2(blocks int, whole int, per int, rest int, w *uint8, ldw int, scale *uint16, lds int, sums *float32, x *float32, y *float32)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·vec4_f16_avx2(SB), NOSPLIT, $48-88
 	MOVQ         blocks+0(FP), AX
 	MOVQ         AX, (SP)
-	MOVQ         y+72(FP), AX
+	MOVQ         y+80(FP), AX
 	MOVQ         AX, 8(SP)
-	MOVQ         scale+40(FP), AX
+	MOVQ         scale+48(FP), AX
 	MOVQ         AX, 16(SP)
-	MOVQ         w+24(FP), AX
+	MOVQ         w+32(FP), AX
 	MOVQ         AX, 40(SP)
-	MOVQ         ldw+32(FP), CX
+	MOVQ         ldw+40(FP), CX
 	LEAQ         (CX)(CX*2), DX
-	MOVQ         lds+48(FP), SI
+	MOVQ         lds+56(FP), SI
 	SHLQ         $0x01, SI
 	LEAQ         (SI)(SI*2), DI
 	MOVL         $0x0000000f, AX
@@ -2009,33 +2058,34 @@ TEXT ·vec4_f16_avx2(SB), NOSPLIT, $48-80
 block:
 	MOVQ   40(SP), AX
 	MOVQ   16(SP), BX
-	MOVQ   sums+56(FP), R9
-	MOVQ   x+64(FP), R8
+	MOVQ   sums+64(FP), R10
+	LEAQ   (AX)(CX*4), R8
+	MOVQ   x+72(FP), R9
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	VXORPS Y4, Y4, Y4
-	MOVQ   chunks+8(FP), R10
-	MOVQ   R10, 24(SP)
+	MOVQ   whole+8(FP), R11
+	MOVQ   rest+24(FP), R12
+	MOVQ   R12, 32(SP)
+	MOVQ   R11, 24(SP)
+	TESTQ  R11, R11
+	JZ     last
 
 group:
-	VMOVUPS (R9), Y5
+	MOVQ per+16(FP), R11
+
+some:
+	VMOVUPS (R10), Y5
 	VMOVAPS Y5, Y6
 	VMOVAPS Y5, Y7
 	VMOVAPS Y5, Y8
 	VMOVAPS Y5, Y5
-	ADDQ    $+32, R9
-	MOVQ    per+16(FP), R10
-	MOVQ    24(SP), R11
-	CMPQ    R11, R10
-	CMOVQLT R11, R10
-	SUBQ    R10, R11
-	MOVQ    R11, 24(SP)
-	MOVQ    R10, 32(SP)
+	ADDQ    $+32, R10
 
 chunk:
-	VMOVUPS      (R8), Y9
-	VMOVUPS      64(R8), Y10
+	VMOVUPS      (R9), Y9
+	VMOVUPS      64(R9), Y10
 	VPMOVZXBD    (AX), Y12
 	VPAND        Y0, Y12, Y11
 	VPSRLD       $0x04, Y12, Y12
@@ -2064,8 +2114,8 @@ chunk:
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y9, Y11, Y5
 	VFMADD231PS  Y10, Y12, Y5
-	VMOVUPS      32(R8), Y9
-	VMOVUPS      96(R8), Y10
+	VMOVUPS      32(R9), Y9
+	VMOVUPS      96(R9), Y10
 	VPMOVZXBD    8(AX), Y12
 	VPAND        Y0, Y12, Y11
 	VPSRLD       $0x04, Y12, Y12
@@ -2094,14 +2144,11 @@ chunk:
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y9, Y11, Y5
 	VFMADD231PS  Y10, Y12, Y5
-	LEAQ         (AX)(CX*4), R10
-	PREFETCHT1   (R10)
-	PREFETCHT1   (R10)(CX*1)
-	PREFETCHT1   (R10)(CX*2)
-	PREFETCHT1   (R10)(DX*1)
+	PREFETCHT1   (R8)
+	ADDQ         $+64, R8
 	ADDQ         $+16, AX
-	ADDQ         $+128, R8
-	DECQ         32(SP)
+	ADDQ         $+128, R9
+	DECQ         R11
 	JNZ          chunk
 	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y9
@@ -2116,8 +2163,16 @@ chunk:
 	VCVTPH2PS    X6, Y6
 	VFMADD231PS  Y6, Y5, Y4
 	ADDQ         $+2, BX
-	CMPQ         24(SP), $0x00
-	JNE          group
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ         32(SP), R12
+	MOVQ         $+0, 32(SP)
+	MOVQ         $+1, 24(SP)
+	MOVQ         R12, R11
+	TESTQ        R12, R12
+	JNZ          some
 	MOVQ         8(SP), AX
 	VEXTRACTF128 $0x01, Y1, X5
 	VADDPS       X5, X1, X1
@@ -2215,25 +2270,25 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vec4z_f16_avx2(blocks int, chunks int, per int, w *uint8, ldw int, scale *uint16, lds int, zero *int8, sums *float32, x *float32, y *float32)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·vec4z_f16_avx2(SB), NOSPLIT, $56-88
+// func vec4z_f16_avx2(blocks int, whole int, per int, rest int, w *uint8, ldw int, scale *uint16, lds int, zero *int8, sums *float32, x *float32, y *float32)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·vec4z_f16_avx2(SB), NOSPLIT, $56-96
 	MOVQ         blocks+0(FP), AX
 	MOVQ         AX, (SP)
-	MOVQ         y+80(FP), AX
+	MOVQ         y+88(FP), AX
 	MOVQ         AX, 8(SP)
-	MOVQ         scale+40(FP), AX
+	MOVQ         scale+48(FP), AX
 	MOVQ         AX, 16(SP)
-	MOVQ         zero+56(FP), AX
+	MOVQ         zero+64(FP), AX
 	MOVQ         AX, 40(SP)
-	MOVQ         w+24(FP), AX
+	MOVQ         w+32(FP), AX
 	MOVQ         AX, 48(SP)
-	MOVQ         ldw+32(FP), CX
+	MOVQ         ldw+40(FP), CX
 	LEAQ         (CX)(CX*2), DX
-	MOVQ         lds+48(FP), SI
+	MOVQ         lds+56(FP), SI
 	SHLQ         $0x01, SI
 	LEAQ         (SI)(SI*2), DI
-	MOVQ         lds+48(FP), R9
+	MOVQ         lds+56(FP), R9
 	LEAQ         (R9)(R9*2), R10
 	MOVL         $0x0000000f, AX
 	VMOVD        AX, X0
@@ -2247,17 +2302,25 @@ block:
 	MOVQ   48(SP), AX
 	MOVQ   16(SP), BX
 	MOVQ   40(SP), R8
-	MOVQ   sums+64(FP), R12
-	MOVQ   x+72(FP), R11
+	MOVQ   sums+72(FP), R13
+	LEAQ   (AX)(CX*4), R11
+	MOVQ   x+80(FP), R12
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
-	MOVQ   chunks+8(FP), R13
-	MOVQ   R13, 24(SP)
+	MOVQ   whole+8(FP), R14
+	MOVQ   rest+24(FP), R15
+	MOVQ   R15, 32(SP)
+	MOVQ   R14, 24(SP)
+	TESTQ  R14, R14
+	JZ     last
 
 group:
-	VMOVUPS      (R12), Y6
+	MOVQ per+16(FP), R14
+
+some:
+	VMOVUPS      (R13), Y6
 	VPBROADCASTB (R8), X7
 	VPMOVSXBD    X7, Y7
 	VCVTDQ2PS    Y7, Y7
@@ -2278,19 +2341,12 @@ group:
 	VCVTDQ2PS    Y10, Y10
 	VADDPS       Y1, Y10, Y10
 	VMULPS       Y6, Y10, Y6
-	ADDQ         $+32, R12
+	ADDQ         $+32, R13
 	ADDQ         $+1, R8
-	MOVQ         per+16(FP), R13
-	MOVQ         24(SP), R14
-	CMPQ         R14, R13
-	CMOVQLT      R14, R13
-	SUBQ         R13, R14
-	MOVQ         R14, 24(SP)
-	MOVQ         R13, 32(SP)
 
 chunk:
-	VMOVUPS      (R11), Y10
-	VMOVUPS      64(R11), Y11
+	VMOVUPS      (R12), Y10
+	VMOVUPS      64(R12), Y11
 	VPMOVZXBD    (AX), Y13
 	VPAND        Y0, Y13, Y12
 	VPSRLD       $0x04, Y13, Y13
@@ -2319,8 +2375,8 @@ chunk:
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y13, Y6
-	VMOVUPS      32(R11), Y10
-	VMOVUPS      96(R11), Y11
+	VMOVUPS      32(R12), Y10
+	VMOVUPS      96(R12), Y11
 	VPMOVZXBD    8(AX), Y13
 	VPAND        Y0, Y13, Y12
 	VPSRLD       $0x04, Y13, Y13
@@ -2349,14 +2405,11 @@ chunk:
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y13, Y6
-	LEAQ         (AX)(CX*4), R13
-	PREFETCHT1   (R13)
-	PREFETCHT1   (R13)(CX*1)
-	PREFETCHT1   (R13)(CX*2)
-	PREFETCHT1   (R13)(DX*1)
+	PREFETCHT1   (R11)
+	ADDQ         $+64, R11
 	ADDQ         $+16, AX
-	ADDQ         $+128, R11
-	DECQ         32(SP)
+	ADDQ         $+128, R12
+	DECQ         R14
 	JNZ          chunk
 	VPBROADCASTW (BX), X10
 	VCVTPH2PS    X10, Y10
@@ -2371,8 +2424,16 @@ chunk:
 	VCVTPH2PS    X7, Y7
 	VFMADD231PS  Y7, Y6, Y5
 	ADDQ         $+2, BX
-	CMPQ         24(SP), $0x00
-	JNE          group
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ         32(SP), R15
+	MOVQ         $+0, 32(SP)
+	MOVQ         $+1, 24(SP)
+	MOVQ         R15, R14
+	TESTQ        R15, R15
+	JNZ          some
 	MOVQ         8(SP), AX
 	VEXTRACTF128 $0x01, Y2, X6
 	VADDPS       X6, X2, X2
@@ -2478,22 +2539,22 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vecb_f16_avx2(blocks int, chunks int, per int, bits *uint64, ldw int, start *int, value *int8, scale *uint16, lds int, x *float32, y *float32)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+, POPCNT
-TEXT ·vecb_f16_avx2(SB), NOSPLIT, $56-88
+// func vecb_f16_avx2(blocks int, whole int, per int, rest int, bits *uint64, ldw int, start *int, value *int8, scale *uint16, lds int, x *float32, y *float32)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+, POPCNT
+TEXT ·vecb_f16_avx2(SB), NOSPLIT, $64-96
 	MOVQ blocks+0(FP), AX
 	MOVQ AX, (SP)
-	MOVQ y+80(FP), AX
+	MOVQ y+88(FP), AX
 	MOVQ AX, 8(SP)
-	MOVQ scale+56(FP), AX
+	MOVQ scale+64(FP), AX
 	MOVQ AX, 16(SP)
-	MOVQ start+40(FP), AX
+	MOVQ start+48(FP), AX
 	MOVQ AX, 40(SP)
-	MOVQ bits+24(FP), AX
+	MOVQ bits+32(FP), AX
 	MOVQ AX, 48(SP)
-	MOVQ ldw+32(FP), CX
+	MOVQ ldw+40(FP), CX
 	LEAQ (CX)(CX*2), DX
-	MOVQ lds+64(FP), SI
+	MOVQ lds+72(FP), SI
 	SHLQ $0x01, SI
 	LEAQ (SI)(SI*2), DI
 	LEAQ places<>+0(SB), R8
@@ -2502,7 +2563,7 @@ block:
 	MOVQ 48(SP), AX
 	MOVQ 16(SP), BX
 	MOVQ 40(SP), R13
-	MOVQ value+48(FP), R9
+	MOVQ value+56(FP), R9
 	MOVQ (R13), R10
 	ADDQ R9, R10
 	MOVQ 8(R13), R11
@@ -2519,26 +2580,27 @@ bits:
 	ADDQ       $+64, R9
 	CMPQ       R9, R14
 	JB         bits
-	MOVQ       x+72(FP), R9
+	MOVQ       x+80(FP), R9
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
-	MOVQ       chunks+8(FP), R14
+	MOVQ       whole+8(FP), R14
+	MOVQ       rest+24(FP), R15
+	MOVQ       R15, 32(SP)
 	MOVQ       R14, 24(SP)
+	TESTQ      R14, R14
+	JZ         last
 
 group:
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVQ    per+16(FP), R14
-	MOVQ    24(SP), R15
-	CMPQ    R15, R14
-	CMOVQLT R15, R14
-	SUBQ    R14, R15
-	MOVQ    R15, 24(SP)
-	MOVQ    R14, 32(SP)
+	MOVQ per+16(FP), R14
+	MOVQ R14, 56(SP)
+
+some:
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
 
 chunk:
 	VMOVUPS      (R9), Y8
@@ -2679,7 +2741,7 @@ chunk:
 	PREFETCHT0   4096(R13)
 	ADDQ         $+4, AX
 	ADDQ         $+128, R9
-	DECQ         32(SP)
+	DECQ         56(SP)
 	JNZ          chunk
 	VPBROADCASTW (BX), X8
 	VCVTPH2PS    X8, Y8
@@ -2694,8 +2756,16 @@ chunk:
 	VCVTPH2PS    X4, Y4
 	VFMADD231PS  Y4, Y7, Y3
 	ADDQ         $+2, BX
-	CMPQ         24(SP), $0x00
-	JNE          group
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ         32(SP), R14
+	MOVQ         $+0, 32(SP)
+	MOVQ         $+1, 24(SP)
+	MOVQ         R14, 56(SP)
+	TESTQ        R14, R14
+	JNZ          some
 	MOVQ         8(SP), AX
 	VEXTRACTF128 $0x01, Y0, X4
 	VADDPS       X4, X0, X0
@@ -2833,94 +2903,101 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vec8_f32_avx512(blocks int, chunks int, per int, w *int8, ldw int, scale *float32, lds int, x *float32, y *float32)
-// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
-TEXT ·vec8_f32_avx512(SB), NOSPLIT, $48-72
+// func vec8_f32_avx512(blocks int, whole int, per int, rest int, w *int8, ldw int, scale *float32, lds int, x *float32, y *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·vec8_f32_avx512(SB), NOSPLIT, $48-80
 	MOVQ blocks+0(FP), AX
 	MOVQ AX, (SP)
-	MOVQ y+64(FP), AX
+	MOVQ y+72(FP), AX
 	MOVQ AX, 8(SP)
-	MOVQ scale+40(FP), AX
+	MOVQ scale+48(FP), AX
 	MOVQ AX, 16(SP)
-	MOVQ w+24(FP), AX
+	MOVQ w+32(FP), AX
 	MOVQ AX, 40(SP)
-	MOVQ ldw+32(FP), CX
+	MOVQ ldw+40(FP), CX
 	LEAQ (CX)(CX*2), DX
-	MOVQ lds+48(FP), SI
+	MOVQ lds+56(FP), SI
 	SHLQ $0x02, SI
 	LEAQ (SI)(SI*2), DI
 
 block:
 	MOVQ   40(SP), AX
 	MOVQ   16(SP), BX
-	MOVQ   x+56(FP), R8
+	LEAQ   (AX)(CX*4), R8
+	MOVQ   x+64(FP), R9
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	MOVQ   chunks+8(FP), R9
-	MOVQ   R9, 24(SP)
+	MOVQ   whole+8(FP), R10
+	MOVQ   rest+24(FP), R11
+	MOVQ   R11, 32(SP)
+	MOVQ   R10, 24(SP)
+	TESTQ  R10, R10
+	JZ     last
 
 group:
-	VXORPS  Z4, Z4, Z4
-	VXORPS  Z5, Z5, Z5
-	VXORPS  Z6, Z6, Z6
-	VXORPS  Z7, Z7, Z7
-	MOVQ    per+16(FP), R9
-	MOVQ    24(SP), R10
-	CMPQ    R10, R9
-	CMOVQLT R10, R9
-	SUBQ    R9, R10
-	MOVQ    R10, 24(SP)
-	MOVQ    R9, 32(SP)
+	MOVQ per+16(FP), R10
+
+some:
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
 
 chunk:
-	VMOVUPS       (R8), Z8
-	VPMOVSXBD     (AX), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z4
-	VPMOVSXBD     (AX)(CX*1), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z5
-	VPMOVSXBD     (AX)(CX*2), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z6
-	VPMOVSXBD     (AX)(DX*1), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z7
-	VMOVUPS       64(R8), Z8
-	VPMOVSXBD     16(AX), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z4
-	VPMOVSXBD     16(AX)(CX*1), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z5
-	VPMOVSXBD     16(AX)(CX*2), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z6
-	VPMOVSXBD     16(AX)(DX*1), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z7
-	LEAQ          (AX)(CX*4), R9
-	PREFETCHT1    (R9)
-	PREFETCHT1    (R9)(CX*1)
-	PREFETCHT1    (R9)(CX*2)
-	PREFETCHT1    (R9)(DX*1)
-	ADDQ          $+32, AX
-	ADDQ          $+128, R8
-	DECQ          32(SP)
-	JNZ           chunk
-	VBROADCASTSS  (BX), Z8
-	VFMADD231PS   Z8, Z4, Z0
-	VBROADCASTSS  (BX)(SI*1), Z4
-	VFMADD231PS   Z4, Z5, Z1
-	VBROADCASTSS  (BX)(SI*2), Z4
-	VFMADD231PS   Z4, Z6, Z2
-	VBROADCASTSS  (BX)(DI*1), Z4
-	VFMADD231PS   Z4, Z7, Z3
-	ADDQ          $+4, BX
-	CMPQ          24(SP), $0x00
-	JNE           group
+	VMOVUPS      (R9), Z8
+	VPMOVSXBD    (AX), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z4
+	VPMOVSXBD    (AX)(CX*1), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z5
+	VPMOVSXBD    (AX)(CX*2), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z6
+	VPMOVSXBD    (AX)(DX*1), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z7
+	VMOVUPS      64(R9), Z8
+	VPMOVSXBD    16(AX), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z4
+	VPMOVSXBD    16(AX)(CX*1), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z5
+	VPMOVSXBD    16(AX)(CX*2), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z6
+	VPMOVSXBD    16(AX)(DX*1), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z7
+	PREFETCHT1   (R8)
+	PREFETCHT1   64(R8)
+	ADDQ         $+128, R8
+	ADDQ         $+32, AX
+	ADDQ         $+128, R9
+	DECQ         R10
+	JNZ          chunk
+	VBROADCASTSS (BX), Z8
+	VFMADD231PS  Z8, Z4, Z0
+	VBROADCASTSS (BX)(SI*1), Z4
+	VFMADD231PS  Z4, Z5, Z1
+	VBROADCASTSS (BX)(SI*2), Z4
+	VFMADD231PS  Z4, Z6, Z2
+	VBROADCASTSS (BX)(DI*1), Z4
+	VFMADD231PS  Z4, Z7, Z3
+	ADDQ         $+4, BX
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ          32(SP), R11
+	MOVQ          $+0, 32(SP)
+	MOVQ          $+1, 24(SP)
+	MOVQ          R11, R10
+	TESTQ         R11, R11
+	JNZ           some
 	MOVQ          8(SP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y0
@@ -3004,42 +3081,50 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vec8z_f32_avx512(blocks int, chunks int, per int, w *int8, ldw int, scale *float32, lds int, zero *int8, sums *float32, x *float32, y *float32)
-// Requires: AVX, AVX2, AVX512DQ, AVX512F, CMOV, MMX+
-TEXT ·vec8z_f32_avx512(SB), NOSPLIT, $56-88
+// func vec8z_f32_avx512(blocks int, whole int, per int, rest int, w *int8, ldw int, scale *float32, lds int, zero *int8, sums *float32, x *float32, y *float32)
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, MMX+
+TEXT ·vec8z_f32_avx512(SB), NOSPLIT, $56-96
 	MOVQ blocks+0(FP), AX
 	MOVQ AX, (SP)
-	MOVQ y+80(FP), AX
+	MOVQ y+88(FP), AX
 	MOVQ AX, 8(SP)
-	MOVQ scale+40(FP), AX
+	MOVQ scale+48(FP), AX
 	MOVQ AX, 16(SP)
-	MOVQ zero+56(FP), AX
+	MOVQ zero+64(FP), AX
 	MOVQ AX, 40(SP)
-	MOVQ w+24(FP), AX
+	MOVQ w+32(FP), AX
 	MOVQ AX, 48(SP)
-	MOVQ ldw+32(FP), CX
+	MOVQ ldw+40(FP), CX
 	LEAQ (CX)(CX*2), DX
-	MOVQ lds+48(FP), SI
+	MOVQ lds+56(FP), SI
 	SHLQ $0x02, SI
 	LEAQ (SI)(SI*2), DI
-	MOVQ lds+48(FP), R9
+	MOVQ lds+56(FP), R9
 	LEAQ (R9)(R9*2), R10
 
 block:
 	MOVQ   48(SP), AX
 	MOVQ   16(SP), BX
 	MOVQ   40(SP), R8
-	MOVQ   sums+64(FP), R12
-	MOVQ   x+72(FP), R11
+	MOVQ   sums+72(FP), R13
+	LEAQ   (AX)(CX*4), R11
+	MOVQ   x+80(FP), R12
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	MOVQ   chunks+8(FP), R13
-	MOVQ   R13, 24(SP)
+	MOVQ   whole+8(FP), R14
+	MOVQ   rest+24(FP), R15
+	MOVQ   R15, 32(SP)
+	MOVQ   R14, 24(SP)
+	TESTQ  R14, R14
+	JZ     last
 
 group:
-	VMOVUPS      (R12), Z4
+	MOVQ per+16(FP), R14
+
+some:
+	VMOVUPS      (R13), Z4
 	VPBROADCASTB (R8), X5
 	VPMOVSXBD    X5, Z5
 	VCVTDQ2PS    Z5, Z5
@@ -3056,63 +3141,62 @@ group:
 	VPMOVSXBD    X8, Z8
 	VCVTDQ2PS    Z8, Z8
 	VMULPS       Z4, Z8, Z4
-	ADDQ         $+64, R12
+	ADDQ         $+64, R13
 	ADDQ         $+1, R8
-	MOVQ         per+16(FP), R13
-	MOVQ         24(SP), R14
-	CMPQ         R14, R13
-	CMOVQLT      R14, R13
-	SUBQ         R13, R14
-	MOVQ         R14, 24(SP)
-	MOVQ         R13, 32(SP)
 
 chunk:
-	VMOVUPS       (R11), Z8
-	VPMOVSXBD     (AX), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z5
-	VPMOVSXBD     (AX)(CX*1), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z6
-	VPMOVSXBD     (AX)(CX*2), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z7
-	VPMOVSXBD     (AX)(DX*1), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z4
-	VMOVUPS       64(R11), Z8
-	VPMOVSXBD     16(AX), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z5
-	VPMOVSXBD     16(AX)(CX*1), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z6
-	VPMOVSXBD     16(AX)(CX*2), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z7
-	VPMOVSXBD     16(AX)(DX*1), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z4
-	LEAQ          (AX)(CX*4), R13
-	PREFETCHT1    (R13)
-	PREFETCHT1    (R13)(CX*1)
-	PREFETCHT1    (R13)(CX*2)
-	PREFETCHT1    (R13)(DX*1)
-	ADDQ          $+32, AX
-	ADDQ          $+128, R11
-	DECQ          32(SP)
-	JNZ           chunk
-	VBROADCASTSS  (BX), Z8
-	VFMADD231PS   Z8, Z5, Z0
-	VBROADCASTSS  (BX)(SI*1), Z5
-	VFMADD231PS   Z5, Z6, Z1
-	VBROADCASTSS  (BX)(SI*2), Z5
-	VFMADD231PS   Z5, Z7, Z2
-	VBROADCASTSS  (BX)(DI*1), Z5
-	VFMADD231PS   Z5, Z4, Z3
-	ADDQ          $+4, BX
-	CMPQ          24(SP), $0x00
-	JNE           group
+	VMOVUPS      (R12), Z8
+	VPMOVSXBD    (AX), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z5
+	VPMOVSXBD    (AX)(CX*1), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z6
+	VPMOVSXBD    (AX)(CX*2), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z7
+	VPMOVSXBD    (AX)(DX*1), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z4
+	VMOVUPS      64(R12), Z8
+	VPMOVSXBD    16(AX), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z5
+	VPMOVSXBD    16(AX)(CX*1), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z6
+	VPMOVSXBD    16(AX)(CX*2), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z7
+	VPMOVSXBD    16(AX)(DX*1), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z4
+	PREFETCHT1   (R11)
+	PREFETCHT1   64(R11)
+	ADDQ         $+128, R11
+	ADDQ         $+32, AX
+	ADDQ         $+128, R12
+	DECQ         R14
+	JNZ          chunk
+	VBROADCASTSS (BX), Z8
+	VFMADD231PS  Z8, Z5, Z0
+	VBROADCASTSS (BX)(SI*1), Z5
+	VFMADD231PS  Z5, Z6, Z1
+	VBROADCASTSS (BX)(SI*2), Z5
+	VFMADD231PS  Z5, Z7, Z2
+	VBROADCASTSS (BX)(DI*1), Z5
+	VFMADD231PS  Z5, Z4, Z3
+	ADDQ         $+4, BX
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ          32(SP), R15
+	MOVQ          $+0, 32(SP)
+	MOVQ          $+1, 24(SP)
+	MOVQ          R15, R14
+	TESTQ         R15, R15
+	JNZ           some
 	MOVQ          8(SP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y0
@@ -3205,20 +3289,20 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vec4_f32_avx512(blocks int, chunks int, per int, w *uint8, ldw int, scale *float32, lds int, sums *float32, x *float32, y *float32)
-// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
-TEXT ·vec4_f32_avx512(SB), NOSPLIT, $48-80
+// func vec4_f32_avx512(blocks int, whole int, per int, rest int, w *uint8, ldw int, scale *float32, lds int, sums *float32, x *float32, y *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·vec4_f32_avx512(SB), NOSPLIT, $48-88
 	MOVQ         blocks+0(FP), AX
 	MOVQ         AX, (SP)
-	MOVQ         y+72(FP), AX
+	MOVQ         y+80(FP), AX
 	MOVQ         AX, 8(SP)
-	MOVQ         scale+40(FP), AX
+	MOVQ         scale+48(FP), AX
 	MOVQ         AX, 16(SP)
-	MOVQ         w+24(FP), AX
+	MOVQ         w+32(FP), AX
 	MOVQ         AX, 40(SP)
-	MOVQ         ldw+32(FP), CX
+	MOVQ         ldw+40(FP), CX
 	LEAQ         (CX)(CX*2), DX
-	MOVQ         lds+48(FP), SI
+	MOVQ         lds+56(FP), SI
 	SHLQ         $0x02, SI
 	LEAQ         (SI)(SI*2), DI
 	MOVL         $0x0000000f, AX
@@ -3228,81 +3312,87 @@ TEXT ·vec4_f32_avx512(SB), NOSPLIT, $48-80
 block:
 	MOVQ   40(SP), AX
 	MOVQ   16(SP), BX
-	MOVQ   sums+56(FP), R9
-	MOVQ   x+64(FP), R8
+	MOVQ   sums+64(FP), R10
+	LEAQ   (AX)(CX*4), R8
+	MOVQ   x+72(FP), R9
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	VXORPS Z4, Z4, Z4
-	MOVQ   chunks+8(FP), R10
-	MOVQ   R10, 24(SP)
+	MOVQ   whole+8(FP), R11
+	MOVQ   rest+24(FP), R12
+	MOVQ   R12, 32(SP)
+	MOVQ   R11, 24(SP)
+	TESTQ  R11, R11
+	JZ     last
 
 group:
-	VMOVUPS (R9), Z5
+	MOVQ per+16(FP), R11
+
+some:
+	VMOVUPS (R10), Z5
 	VMOVAPS Z5, Z6
 	VMOVAPS Z5, Z7
 	VMOVAPS Z5, Z8
 	VMOVAPS Z5, Z5
-	ADDQ    $+64, R9
-	MOVQ    per+16(FP), R10
-	MOVQ    24(SP), R11
-	CMPQ    R11, R10
-	CMOVQLT R11, R10
-	SUBQ    R10, R11
-	MOVQ    R11, 24(SP)
-	MOVQ    R10, 32(SP)
+	ADDQ    $+64, R10
 
 chunk:
-	VMOVUPS       (R8), Z9
-	VMOVUPS       64(R8), Z10
-	VPMOVZXBD     (AX), Z12
-	VPANDD        Z0, Z12, Z11
-	VPSRLD        $0x04, Z12, Z12
-	VCVTDQ2PS     Z11, Z11
-	VCVTDQ2PS     Z12, Z12
-	VFMADD231PS   Z9, Z11, Z6
-	VFMADD231PS   Z10, Z12, Z6
-	VPMOVZXBD     (AX)(CX*1), Z12
-	VPANDD        Z0, Z12, Z11
-	VPSRLD        $0x04, Z12, Z12
-	VCVTDQ2PS     Z11, Z11
-	VCVTDQ2PS     Z12, Z12
-	VFMADD231PS   Z9, Z11, Z7
-	VFMADD231PS   Z10, Z12, Z7
-	VPMOVZXBD     (AX)(CX*2), Z12
-	VPANDD        Z0, Z12, Z11
-	VPSRLD        $0x04, Z12, Z12
-	VCVTDQ2PS     Z11, Z11
-	VCVTDQ2PS     Z12, Z12
-	VFMADD231PS   Z9, Z11, Z8
-	VFMADD231PS   Z10, Z12, Z8
-	VPMOVZXBD     (AX)(DX*1), Z12
-	VPANDD        Z0, Z12, Z11
-	VPSRLD        $0x04, Z12, Z12
-	VCVTDQ2PS     Z11, Z11
-	VCVTDQ2PS     Z12, Z12
-	VFMADD231PS   Z9, Z11, Z5
-	VFMADD231PS   Z10, Z12, Z5
-	LEAQ          (AX)(CX*4), R10
-	PREFETCHT1    (R10)
-	PREFETCHT1    (R10)(CX*1)
-	PREFETCHT1    (R10)(CX*2)
-	PREFETCHT1    (R10)(DX*1)
-	ADDQ          $+16, AX
-	ADDQ          $+128, R8
-	DECQ          32(SP)
-	JNZ           chunk
-	VBROADCASTSS  (BX), Z9
-	VFMADD231PS   Z9, Z6, Z1
-	VBROADCASTSS  (BX)(SI*1), Z6
-	VFMADD231PS   Z6, Z7, Z2
-	VBROADCASTSS  (BX)(SI*2), Z6
-	VFMADD231PS   Z6, Z8, Z3
-	VBROADCASTSS  (BX)(DI*1), Z6
-	VFMADD231PS   Z6, Z5, Z4
-	ADDQ          $+4, BX
-	CMPQ          24(SP), $0x00
-	JNE           group
+	VMOVUPS      (R9), Z9
+	VMOVUPS      64(R9), Z10
+	VPMOVZXBD    (AX), Z12
+	VPANDD       Z0, Z12, Z11
+	VPSRLD       $0x04, Z12, Z12
+	VCVTDQ2PS    Z11, Z11
+	VCVTDQ2PS    Z12, Z12
+	VFMADD231PS  Z9, Z11, Z6
+	VFMADD231PS  Z10, Z12, Z6
+	VPMOVZXBD    (AX)(CX*1), Z12
+	VPANDD       Z0, Z12, Z11
+	VPSRLD       $0x04, Z12, Z12
+	VCVTDQ2PS    Z11, Z11
+	VCVTDQ2PS    Z12, Z12
+	VFMADD231PS  Z9, Z11, Z7
+	VFMADD231PS  Z10, Z12, Z7
+	VPMOVZXBD    (AX)(CX*2), Z12
+	VPANDD       Z0, Z12, Z11
+	VPSRLD       $0x04, Z12, Z12
+	VCVTDQ2PS    Z11, Z11
+	VCVTDQ2PS    Z12, Z12
+	VFMADD231PS  Z9, Z11, Z8
+	VFMADD231PS  Z10, Z12, Z8
+	VPMOVZXBD    (AX)(DX*1), Z12
+	VPANDD       Z0, Z12, Z11
+	VPSRLD       $0x04, Z12, Z12
+	VCVTDQ2PS    Z11, Z11
+	VCVTDQ2PS    Z12, Z12
+	VFMADD231PS  Z9, Z11, Z5
+	VFMADD231PS  Z10, Z12, Z5
+	PREFETCHT1   (R8)
+	ADDQ         $+64, R8
+	ADDQ         $+16, AX
+	ADDQ         $+128, R9
+	DECQ         R11
+	JNZ          chunk
+	VBROADCASTSS (BX), Z9
+	VFMADD231PS  Z9, Z6, Z1
+	VBROADCASTSS (BX)(SI*1), Z6
+	VFMADD231PS  Z6, Z7, Z2
+	VBROADCASTSS (BX)(SI*2), Z6
+	VFMADD231PS  Z6, Z8, Z3
+	VBROADCASTSS (BX)(DI*1), Z6
+	VFMADD231PS  Z6, Z5, Z4
+	ADDQ         $+4, BX
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ          32(SP), R12
+	MOVQ          $+0, 32(SP)
+	MOVQ          $+1, 24(SP)
+	MOVQ          R12, R11
+	TESTQ         R12, R12
+	JNZ           some
 	MOVQ          8(SP), AX
 	VEXTRACTF64X4 $0x01, Z1, Y5
 	VADDPS        Y5, Y1, Y1
@@ -3396,25 +3486,25 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vec4z_f32_avx512(blocks int, chunks int, per int, w *uint8, ldw int, scale *float32, lds int, zero *int8, sums *float32, x *float32, y *float32)
-// Requires: AVX, AVX2, AVX512DQ, AVX512F, CMOV, MMX+
-TEXT ·vec4z_f32_avx512(SB), NOSPLIT, $56-88
+// func vec4z_f32_avx512(blocks int, whole int, per int, rest int, w *uint8, ldw int, scale *float32, lds int, zero *int8, sums *float32, x *float32, y *float32)
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, MMX+
+TEXT ·vec4z_f32_avx512(SB), NOSPLIT, $56-96
 	MOVQ         blocks+0(FP), AX
 	MOVQ         AX, (SP)
-	MOVQ         y+80(FP), AX
+	MOVQ         y+88(FP), AX
 	MOVQ         AX, 8(SP)
-	MOVQ         scale+40(FP), AX
+	MOVQ         scale+48(FP), AX
 	MOVQ         AX, 16(SP)
-	MOVQ         zero+56(FP), AX
+	MOVQ         zero+64(FP), AX
 	MOVQ         AX, 40(SP)
-	MOVQ         w+24(FP), AX
+	MOVQ         w+32(FP), AX
 	MOVQ         AX, 48(SP)
-	MOVQ         ldw+32(FP), CX
+	MOVQ         ldw+40(FP), CX
 	LEAQ         (CX)(CX*2), DX
-	MOVQ         lds+48(FP), SI
+	MOVQ         lds+56(FP), SI
 	SHLQ         $0x02, SI
 	LEAQ         (SI)(SI*2), DI
-	MOVQ         lds+48(FP), R9
+	MOVQ         lds+56(FP), R9
 	LEAQ         (R9)(R9*2), R10
 	MOVL         $0x0000000f, AX
 	VMOVD        AX, X0
@@ -3428,17 +3518,25 @@ block:
 	MOVQ   48(SP), AX
 	MOVQ   16(SP), BX
 	MOVQ   40(SP), R8
-	MOVQ   sums+64(FP), R12
-	MOVQ   x+72(FP), R11
+	MOVQ   sums+72(FP), R13
+	LEAQ   (AX)(CX*4), R11
+	MOVQ   x+80(FP), R12
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	VXORPS Z4, Z4, Z4
 	VXORPS Z5, Z5, Z5
-	MOVQ   chunks+8(FP), R13
-	MOVQ   R13, 24(SP)
+	MOVQ   whole+8(FP), R14
+	MOVQ   rest+24(FP), R15
+	MOVQ   R15, 32(SP)
+	MOVQ   R14, 24(SP)
+	TESTQ  R14, R14
+	JZ     last
 
 group:
-	VMOVUPS      (R12), Z6
+	MOVQ per+16(FP), R14
+
+some:
+	VMOVUPS      (R13), Z6
 	VPBROADCASTB (R8), X7
 	VPMOVSXBD    X7, Z7
 	VCVTDQ2PS    Z7, Z7
@@ -3459,67 +3557,65 @@ group:
 	VCVTDQ2PS    Z10, Z10
 	VADDPS       Z1, Z10, Z10
 	VMULPS       Z6, Z10, Z6
-	ADDQ         $+64, R12
+	ADDQ         $+64, R13
 	ADDQ         $+1, R8
-	MOVQ         per+16(FP), R13
-	MOVQ         24(SP), R14
-	CMPQ         R14, R13
-	CMOVQLT      R14, R13
-	SUBQ         R13, R14
-	MOVQ         R14, 24(SP)
-	MOVQ         R13, 32(SP)
 
 chunk:
-	VMOVUPS       (R11), Z10
-	VMOVUPS       64(R11), Z11
-	VPMOVZXBD     (AX), Z13
-	VPANDD        Z0, Z13, Z12
-	VPSRLD        $0x04, Z13, Z13
-	VCVTDQ2PS     Z12, Z12
-	VCVTDQ2PS     Z13, Z13
-	VFMADD231PS   Z10, Z12, Z7
-	VFMADD231PS   Z11, Z13, Z7
-	VPMOVZXBD     (AX)(CX*1), Z13
-	VPANDD        Z0, Z13, Z12
-	VPSRLD        $0x04, Z13, Z13
-	VCVTDQ2PS     Z12, Z12
-	VCVTDQ2PS     Z13, Z13
-	VFMADD231PS   Z10, Z12, Z8
-	VFMADD231PS   Z11, Z13, Z8
-	VPMOVZXBD     (AX)(CX*2), Z13
-	VPANDD        Z0, Z13, Z12
-	VPSRLD        $0x04, Z13, Z13
-	VCVTDQ2PS     Z12, Z12
-	VCVTDQ2PS     Z13, Z13
-	VFMADD231PS   Z10, Z12, Z9
-	VFMADD231PS   Z11, Z13, Z9
-	VPMOVZXBD     (AX)(DX*1), Z13
-	VPANDD        Z0, Z13, Z12
-	VPSRLD        $0x04, Z13, Z13
-	VCVTDQ2PS     Z12, Z12
-	VCVTDQ2PS     Z13, Z13
-	VFMADD231PS   Z10, Z12, Z6
-	VFMADD231PS   Z11, Z13, Z6
-	LEAQ          (AX)(CX*4), R13
-	PREFETCHT1    (R13)
-	PREFETCHT1    (R13)(CX*1)
-	PREFETCHT1    (R13)(CX*2)
-	PREFETCHT1    (R13)(DX*1)
-	ADDQ          $+16, AX
-	ADDQ          $+128, R11
-	DECQ          32(SP)
-	JNZ           chunk
-	VBROADCASTSS  (BX), Z10
-	VFMADD231PS   Z10, Z7, Z2
-	VBROADCASTSS  (BX)(SI*1), Z7
-	VFMADD231PS   Z7, Z8, Z3
-	VBROADCASTSS  (BX)(SI*2), Z7
-	VFMADD231PS   Z7, Z9, Z4
-	VBROADCASTSS  (BX)(DI*1), Z7
-	VFMADD231PS   Z7, Z6, Z5
-	ADDQ          $+4, BX
-	CMPQ          24(SP), $0x00
-	JNE           group
+	VMOVUPS      (R12), Z10
+	VMOVUPS      64(R12), Z11
+	VPMOVZXBD    (AX), Z13
+	VPANDD       Z0, Z13, Z12
+	VPSRLD       $0x04, Z13, Z13
+	VCVTDQ2PS    Z12, Z12
+	VCVTDQ2PS    Z13, Z13
+	VFMADD231PS  Z10, Z12, Z7
+	VFMADD231PS  Z11, Z13, Z7
+	VPMOVZXBD    (AX)(CX*1), Z13
+	VPANDD       Z0, Z13, Z12
+	VPSRLD       $0x04, Z13, Z13
+	VCVTDQ2PS    Z12, Z12
+	VCVTDQ2PS    Z13, Z13
+	VFMADD231PS  Z10, Z12, Z8
+	VFMADD231PS  Z11, Z13, Z8
+	VPMOVZXBD    (AX)(CX*2), Z13
+	VPANDD       Z0, Z13, Z12
+	VPSRLD       $0x04, Z13, Z13
+	VCVTDQ2PS    Z12, Z12
+	VCVTDQ2PS    Z13, Z13
+	VFMADD231PS  Z10, Z12, Z9
+	VFMADD231PS  Z11, Z13, Z9
+	VPMOVZXBD    (AX)(DX*1), Z13
+	VPANDD       Z0, Z13, Z12
+	VPSRLD       $0x04, Z13, Z13
+	VCVTDQ2PS    Z12, Z12
+	VCVTDQ2PS    Z13, Z13
+	VFMADD231PS  Z10, Z12, Z6
+	VFMADD231PS  Z11, Z13, Z6
+	PREFETCHT1   (R11)
+	ADDQ         $+64, R11
+	ADDQ         $+16, AX
+	ADDQ         $+128, R12
+	DECQ         R14
+	JNZ          chunk
+	VBROADCASTSS (BX), Z10
+	VFMADD231PS  Z10, Z7, Z2
+	VBROADCASTSS (BX)(SI*1), Z7
+	VFMADD231PS  Z7, Z8, Z3
+	VBROADCASTSS (BX)(SI*2), Z7
+	VFMADD231PS  Z7, Z9, Z4
+	VBROADCASTSS (BX)(DI*1), Z7
+	VFMADD231PS  Z7, Z6, Z5
+	ADDQ         $+4, BX
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ          32(SP), R15
+	MOVQ          $+0, 32(SP)
+	MOVQ          $+1, 24(SP)
+	MOVQ          R15, R14
+	TESTQ         R15, R15
+	JNZ           some
 	MOVQ          8(SP), AX
 	VEXTRACTF64X4 $0x01, Z2, Y6
 	VADDPS        Y6, Y2, Y2
@@ -3621,22 +3717,22 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vecb_f32_avx512(blocks int, chunks int, per int, bits *uint64, ldw int, start *int, value *int8, scale *float32, lds int, x *float32, y *float32)
-// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+, POPCNT
-TEXT ·vecb_f32_avx512(SB), NOSPLIT, $56-88
+// func vecb_f32_avx512(blocks int, whole int, per int, rest int, bits *uint64, ldw int, start *int, value *int8, scale *float32, lds int, x *float32, y *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+, POPCNT
+TEXT ·vecb_f32_avx512(SB), NOSPLIT, $64-96
 	MOVQ blocks+0(FP), AX
 	MOVQ AX, (SP)
-	MOVQ y+80(FP), AX
+	MOVQ y+88(FP), AX
 	MOVQ AX, 8(SP)
-	MOVQ scale+56(FP), AX
+	MOVQ scale+64(FP), AX
 	MOVQ AX, 16(SP)
-	MOVQ start+40(FP), AX
+	MOVQ start+48(FP), AX
 	MOVQ AX, 40(SP)
-	MOVQ bits+24(FP), AX
+	MOVQ bits+32(FP), AX
 	MOVQ AX, 48(SP)
-	MOVQ ldw+32(FP), CX
+	MOVQ ldw+40(FP), CX
 	LEAQ (CX)(CX*2), DX
-	MOVQ lds+64(FP), SI
+	MOVQ lds+72(FP), SI
 	SHLQ $0x02, SI
 	LEAQ (SI)(SI*2), DI
 
@@ -3644,7 +3740,7 @@ block:
 	MOVQ 48(SP), AX
 	MOVQ 16(SP), BX
 	MOVQ 40(SP), R12
-	MOVQ value+48(FP), R8
+	MOVQ value+56(FP), R8
 	MOVQ (R12), R9
 	ADDQ R8, R9
 	MOVQ 8(R12), R10
@@ -3661,113 +3757,122 @@ bits:
 	ADDQ       $+64, R8
 	CMPQ       R8, R13
 	JB         bits
-	MOVQ       x+72(FP), R8
+	MOVQ       x+80(FP), R8
 	VXORPS     Z0, Z0, Z0
 	VXORPS     Z1, Z1, Z1
 	VXORPS     Z2, Z2, Z2
 	VXORPS     Z3, Z3, Z3
-	MOVQ       chunks+8(FP), R13
+	MOVQ       whole+8(FP), R13
+	MOVQ       rest+24(FP), R14
+	MOVQ       R14, 32(SP)
 	MOVQ       R13, 24(SP)
+	TESTQ      R13, R13
+	JZ         last
 
 group:
-	VXORPS  Z4, Z4, Z4
-	VXORPS  Z5, Z5, Z5
-	VXORPS  Z6, Z6, Z6
-	VXORPS  Z7, Z7, Z7
-	MOVQ    per+16(FP), R13
-	MOVQ    24(SP), R14
-	CMPQ    R14, R13
-	CMOVQLT R14, R13
-	SUBQ    R13, R14
-	MOVQ    R14, 24(SP)
-	MOVQ    R13, 32(SP)
+	MOVQ per+16(FP), R13
+	MOVQ R13, 56(SP)
+
+some:
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
 
 chunk:
-	VMOVUPS       (R8), Z8
-	MOVWLZX       (AX), R13
-	KMOVW         R13, K1
-	POPCNTL       R13, R13
-	VPMOVSXBD     (R9), Z9
-	VPEXPANDD.Z   Z9, K1, Z9
-	ADDQ          R13, R9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z4
-	MOVWLZX       (AX)(CX*1), R13
-	KMOVW         R13, K1
-	POPCNTL       R13, R13
-	VPMOVSXBD     (R10), Z9
-	VPEXPANDD.Z   Z9, K1, Z9
-	ADDQ          R13, R10
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z5
-	MOVWLZX       (AX)(CX*2), R13
-	KMOVW         R13, K1
-	POPCNTL       R13, R13
-	VPMOVSXBD     (R11), Z9
-	VPEXPANDD.Z   Z9, K1, Z9
-	ADDQ          R13, R11
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z6
-	MOVWLZX       (AX)(DX*1), R13
-	KMOVW         R13, K1
-	POPCNTL       R13, R13
-	VPMOVSXBD     (R12), Z9
-	VPEXPANDD.Z   Z9, K1, Z9
-	ADDQ          R13, R12
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z7
-	VMOVUPS       64(R8), Z8
-	MOVWLZX       2(AX), R13
-	KMOVW         R13, K1
-	POPCNTL       R13, R13
-	VPMOVSXBD     (R9), Z9
-	VPEXPANDD.Z   Z9, K1, Z9
-	ADDQ          R13, R9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z4
-	MOVWLZX       2(AX)(CX*1), R13
-	KMOVW         R13, K1
-	POPCNTL       R13, R13
-	VPMOVSXBD     (R10), Z9
-	VPEXPANDD.Z   Z9, K1, Z9
-	ADDQ          R13, R10
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z5
-	MOVWLZX       2(AX)(CX*2), R13
-	KMOVW         R13, K1
-	POPCNTL       R13, R13
-	VPMOVSXBD     (R11), Z9
-	VPEXPANDD.Z   Z9, K1, Z9
-	ADDQ          R13, R11
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z6
-	MOVWLZX       2(AX)(DX*1), R13
-	KMOVW         R13, K1
-	POPCNTL       R13, R13
-	VPMOVSXBD     (R12), Z9
-	VPEXPANDD.Z   Z9, K1, Z9
-	ADDQ          R13, R12
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z7
-	PREFETCHT0    4096(R9)
-	PREFETCHT0    4096(R10)
-	PREFETCHT0    4096(R11)
-	PREFETCHT0    4096(R12)
-	ADDQ          $+4, AX
-	ADDQ          $+128, R8
-	DECQ          32(SP)
-	JNZ           chunk
-	VBROADCASTSS  (BX), Z8
-	VFMADD231PS   Z8, Z4, Z0
-	VBROADCASTSS  (BX)(SI*1), Z4
-	VFMADD231PS   Z4, Z5, Z1
-	VBROADCASTSS  (BX)(SI*2), Z4
-	VFMADD231PS   Z4, Z6, Z2
-	VBROADCASTSS  (BX)(DI*1), Z4
-	VFMADD231PS   Z4, Z7, Z3
-	ADDQ          $+4, BX
-	CMPQ          24(SP), $0x00
-	JNE           group
+	VMOVUPS      (R8), Z8
+	MOVWLZX      (AX), R13
+	KMOVW        R13, K1
+	POPCNTL      R13, R13
+	VPMOVSXBD    (R9), Z9
+	VPEXPANDD.Z  Z9, K1, Z9
+	ADDQ         R13, R9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z4
+	MOVWLZX      (AX)(CX*1), R13
+	KMOVW        R13, K1
+	POPCNTL      R13, R13
+	VPMOVSXBD    (R10), Z9
+	VPEXPANDD.Z  Z9, K1, Z9
+	ADDQ         R13, R10
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z5
+	MOVWLZX      (AX)(CX*2), R13
+	KMOVW        R13, K1
+	POPCNTL      R13, R13
+	VPMOVSXBD    (R11), Z9
+	VPEXPANDD.Z  Z9, K1, Z9
+	ADDQ         R13, R11
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z6
+	MOVWLZX      (AX)(DX*1), R13
+	KMOVW        R13, K1
+	POPCNTL      R13, R13
+	VPMOVSXBD    (R12), Z9
+	VPEXPANDD.Z  Z9, K1, Z9
+	ADDQ         R13, R12
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z7
+	VMOVUPS      64(R8), Z8
+	MOVWLZX      2(AX), R13
+	KMOVW        R13, K1
+	POPCNTL      R13, R13
+	VPMOVSXBD    (R9), Z9
+	VPEXPANDD.Z  Z9, K1, Z9
+	ADDQ         R13, R9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z4
+	MOVWLZX      2(AX)(CX*1), R13
+	KMOVW        R13, K1
+	POPCNTL      R13, R13
+	VPMOVSXBD    (R10), Z9
+	VPEXPANDD.Z  Z9, K1, Z9
+	ADDQ         R13, R10
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z5
+	MOVWLZX      2(AX)(CX*2), R13
+	KMOVW        R13, K1
+	POPCNTL      R13, R13
+	VPMOVSXBD    (R11), Z9
+	VPEXPANDD.Z  Z9, K1, Z9
+	ADDQ         R13, R11
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z6
+	MOVWLZX      2(AX)(DX*1), R13
+	KMOVW        R13, K1
+	POPCNTL      R13, R13
+	VPMOVSXBD    (R12), Z9
+	VPEXPANDD.Z  Z9, K1, Z9
+	ADDQ         R13, R12
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z7
+	PREFETCHT0   4096(R9)
+	PREFETCHT0   4096(R10)
+	PREFETCHT0   4096(R11)
+	PREFETCHT0   4096(R12)
+	ADDQ         $+4, AX
+	ADDQ         $+128, R8
+	DECQ         56(SP)
+	JNZ          chunk
+	VBROADCASTSS (BX), Z8
+	VFMADD231PS  Z8, Z4, Z0
+	VBROADCASTSS (BX)(SI*1), Z4
+	VFMADD231PS  Z4, Z5, Z1
+	VBROADCASTSS (BX)(SI*2), Z4
+	VFMADD231PS  Z4, Z6, Z2
+	VBROADCASTSS (BX)(DI*1), Z4
+	VFMADD231PS  Z4, Z7, Z3
+	ADDQ         $+4, BX
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ          32(SP), R13
+	MOVQ          $+0, 32(SP)
+	MOVQ          $+1, 24(SP)
+	MOVQ          R13, 56(SP)
+	TESTQ         R13, R13
+	JNZ           some
 	MOVQ          8(SP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y0
@@ -3863,102 +3968,109 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vec8_f16_avx512(blocks int, chunks int, per int, w *int8, ldw int, scale *uint16, lds int, x *float32, y *float32)
-// Requires: AVX, AVX2, AVX512DQ, AVX512F, CMOV, F16C, MMX+
-TEXT ·vec8_f16_avx512(SB), NOSPLIT, $48-72
+// func vec8_f16_avx512(blocks int, whole int, per int, rest int, w *int8, ldw int, scale *uint16, lds int, x *float32, y *float32)
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, F16C, MMX+
+TEXT ·vec8_f16_avx512(SB), NOSPLIT, $48-80
 	MOVQ blocks+0(FP), AX
 	MOVQ AX, (SP)
-	MOVQ y+64(FP), AX
+	MOVQ y+72(FP), AX
 	MOVQ AX, 8(SP)
-	MOVQ scale+40(FP), AX
+	MOVQ scale+48(FP), AX
 	MOVQ AX, 16(SP)
-	MOVQ w+24(FP), AX
+	MOVQ w+32(FP), AX
 	MOVQ AX, 40(SP)
-	MOVQ ldw+32(FP), CX
+	MOVQ ldw+40(FP), CX
 	LEAQ (CX)(CX*2), DX
-	MOVQ lds+48(FP), SI
+	MOVQ lds+56(FP), SI
 	SHLQ $0x01, SI
 	LEAQ (SI)(SI*2), DI
 
 block:
 	MOVQ   40(SP), AX
 	MOVQ   16(SP), BX
-	MOVQ   x+56(FP), R8
+	LEAQ   (AX)(CX*4), R8
+	MOVQ   x+64(FP), R9
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	MOVQ   chunks+8(FP), R9
-	MOVQ   R9, 24(SP)
+	MOVQ   whole+8(FP), R10
+	MOVQ   rest+24(FP), R11
+	MOVQ   R11, 32(SP)
+	MOVQ   R10, 24(SP)
+	TESTQ  R10, R10
+	JZ     last
 
 group:
-	VXORPS  Z4, Z4, Z4
-	VXORPS  Z5, Z5, Z5
-	VXORPS  Z6, Z6, Z6
-	VXORPS  Z7, Z7, Z7
-	MOVQ    per+16(FP), R9
-	MOVQ    24(SP), R10
-	CMPQ    R10, R9
-	CMOVQLT R10, R9
-	SUBQ    R9, R10
-	MOVQ    R10, 24(SP)
-	MOVQ    R9, 32(SP)
+	MOVQ per+16(FP), R10
+
+some:
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
 
 chunk:
-	VMOVUPS       (R8), Z8
-	VPMOVSXBD     (AX), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z4
-	VPMOVSXBD     (AX)(CX*1), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z5
-	VPMOVSXBD     (AX)(CX*2), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z6
-	VPMOVSXBD     (AX)(DX*1), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z7
-	VMOVUPS       64(R8), Z8
-	VPMOVSXBD     16(AX), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z4
-	VPMOVSXBD     16(AX)(CX*1), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z5
-	VPMOVSXBD     16(AX)(CX*2), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z6
-	VPMOVSXBD     16(AX)(DX*1), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z7
-	LEAQ          (AX)(CX*4), R9
-	PREFETCHT1    (R9)
-	PREFETCHT1    (R9)(CX*1)
-	PREFETCHT1    (R9)(CX*2)
-	PREFETCHT1    (R9)(DX*1)
-	ADDQ          $+32, AX
-	ADDQ          $+128, R8
-	DECQ          32(SP)
-	JNZ           chunk
-	VPBROADCASTW  (BX), X8
-	VCVTPH2PS     X8, X8
-	VBROADCASTSS  X8, Z8
-	VFMADD231PS   Z8, Z4, Z0
-	VPBROADCASTW  (BX)(SI*1), X4
-	VCVTPH2PS     X4, X4
-	VBROADCASTSS  X4, Z4
-	VFMADD231PS   Z4, Z5, Z1
-	VPBROADCASTW  (BX)(SI*2), X4
-	VCVTPH2PS     X4, X4
-	VBROADCASTSS  X4, Z4
-	VFMADD231PS   Z4, Z6, Z2
-	VPBROADCASTW  (BX)(DI*1), X4
-	VCVTPH2PS     X4, X4
-	VBROADCASTSS  X4, Z4
-	VFMADD231PS   Z4, Z7, Z3
-	ADDQ          $+2, BX
-	CMPQ          24(SP), $0x00
-	JNE           group
+	VMOVUPS      (R9), Z8
+	VPMOVSXBD    (AX), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z4
+	VPMOVSXBD    (AX)(CX*1), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z5
+	VPMOVSXBD    (AX)(CX*2), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z6
+	VPMOVSXBD    (AX)(DX*1), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z7
+	VMOVUPS      64(R9), Z8
+	VPMOVSXBD    16(AX), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z4
+	VPMOVSXBD    16(AX)(CX*1), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z5
+	VPMOVSXBD    16(AX)(CX*2), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z6
+	VPMOVSXBD    16(AX)(DX*1), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z7
+	PREFETCHT1   (R8)
+	PREFETCHT1   64(R8)
+	ADDQ         $+128, R8
+	ADDQ         $+32, AX
+	ADDQ         $+128, R9
+	DECQ         R10
+	JNZ          chunk
+	VPBROADCASTW (BX), X8
+	VCVTPH2PS    X8, X8
+	VBROADCASTSS X8, Z8
+	VFMADD231PS  Z8, Z4, Z0
+	VPBROADCASTW (BX)(SI*1), X4
+	VCVTPH2PS    X4, X4
+	VBROADCASTSS X4, Z4
+	VFMADD231PS  Z4, Z5, Z1
+	VPBROADCASTW (BX)(SI*2), X4
+	VCVTPH2PS    X4, X4
+	VBROADCASTSS X4, Z4
+	VFMADD231PS  Z4, Z6, Z2
+	VPBROADCASTW (BX)(DI*1), X4
+	VCVTPH2PS    X4, X4
+	VBROADCASTSS X4, Z4
+	VFMADD231PS  Z4, Z7, Z3
+	ADDQ         $+2, BX
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ          32(SP), R11
+	MOVQ          $+0, 32(SP)
+	MOVQ          $+1, 24(SP)
+	MOVQ          R11, R10
+	TESTQ         R11, R11
+	JNZ           some
 	MOVQ          8(SP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y0
@@ -4044,42 +4156,50 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vec8z_f16_avx512(blocks int, chunks int, per int, w *int8, ldw int, scale *uint16, lds int, zero *int8, sums *float32, x *float32, y *float32)
-// Requires: AVX, AVX2, AVX512DQ, AVX512F, CMOV, F16C, MMX+
-TEXT ·vec8z_f16_avx512(SB), NOSPLIT, $56-88
+// func vec8z_f16_avx512(blocks int, whole int, per int, rest int, w *int8, ldw int, scale *uint16, lds int, zero *int8, sums *float32, x *float32, y *float32)
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, F16C, MMX+
+TEXT ·vec8z_f16_avx512(SB), NOSPLIT, $56-96
 	MOVQ blocks+0(FP), AX
 	MOVQ AX, (SP)
-	MOVQ y+80(FP), AX
+	MOVQ y+88(FP), AX
 	MOVQ AX, 8(SP)
-	MOVQ scale+40(FP), AX
+	MOVQ scale+48(FP), AX
 	MOVQ AX, 16(SP)
-	MOVQ zero+56(FP), AX
+	MOVQ zero+64(FP), AX
 	MOVQ AX, 40(SP)
-	MOVQ w+24(FP), AX
+	MOVQ w+32(FP), AX
 	MOVQ AX, 48(SP)
-	MOVQ ldw+32(FP), CX
+	MOVQ ldw+40(FP), CX
 	LEAQ (CX)(CX*2), DX
-	MOVQ lds+48(FP), SI
+	MOVQ lds+56(FP), SI
 	SHLQ $0x01, SI
 	LEAQ (SI)(SI*2), DI
-	MOVQ lds+48(FP), R9
+	MOVQ lds+56(FP), R9
 	LEAQ (R9)(R9*2), R10
 
 block:
 	MOVQ   48(SP), AX
 	MOVQ   16(SP), BX
 	MOVQ   40(SP), R8
-	MOVQ   sums+64(FP), R12
-	MOVQ   x+72(FP), R11
+	MOVQ   sums+72(FP), R13
+	LEAQ   (AX)(CX*4), R11
+	MOVQ   x+80(FP), R12
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	MOVQ   chunks+8(FP), R13
-	MOVQ   R13, 24(SP)
+	MOVQ   whole+8(FP), R14
+	MOVQ   rest+24(FP), R15
+	MOVQ   R15, 32(SP)
+	MOVQ   R14, 24(SP)
+	TESTQ  R14, R14
+	JZ     last
 
 group:
-	VMOVUPS      (R12), Z4
+	MOVQ per+16(FP), R14
+
+some:
+	VMOVUPS      (R13), Z4
 	VPBROADCASTB (R8), X5
 	VPMOVSXBD    X5, Z5
 	VCVTDQ2PS    Z5, Z5
@@ -4096,71 +4216,70 @@ group:
 	VPMOVSXBD    X8, Z8
 	VCVTDQ2PS    Z8, Z8
 	VMULPS       Z4, Z8, Z4
-	ADDQ         $+64, R12
+	ADDQ         $+64, R13
 	ADDQ         $+1, R8
-	MOVQ         per+16(FP), R13
-	MOVQ         24(SP), R14
-	CMPQ         R14, R13
-	CMOVQLT      R14, R13
-	SUBQ         R13, R14
-	MOVQ         R14, 24(SP)
-	MOVQ         R13, 32(SP)
 
 chunk:
-	VMOVUPS       (R11), Z8
-	VPMOVSXBD     (AX), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z5
-	VPMOVSXBD     (AX)(CX*1), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z6
-	VPMOVSXBD     (AX)(CX*2), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z7
-	VPMOVSXBD     (AX)(DX*1), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z4
-	VMOVUPS       64(R11), Z8
-	VPMOVSXBD     16(AX), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z5
-	VPMOVSXBD     16(AX)(CX*1), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z6
-	VPMOVSXBD     16(AX)(CX*2), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z7
-	VPMOVSXBD     16(AX)(DX*1), Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z4
-	LEAQ          (AX)(CX*4), R13
-	PREFETCHT1    (R13)
-	PREFETCHT1    (R13)(CX*1)
-	PREFETCHT1    (R13)(CX*2)
-	PREFETCHT1    (R13)(DX*1)
-	ADDQ          $+32, AX
-	ADDQ          $+128, R11
-	DECQ          32(SP)
-	JNZ           chunk
-	VPBROADCASTW  (BX), X8
-	VCVTPH2PS     X8, X8
-	VBROADCASTSS  X8, Z8
-	VFMADD231PS   Z8, Z5, Z0
-	VPBROADCASTW  (BX)(SI*1), X5
-	VCVTPH2PS     X5, X5
-	VBROADCASTSS  X5, Z5
-	VFMADD231PS   Z5, Z6, Z1
-	VPBROADCASTW  (BX)(SI*2), X5
-	VCVTPH2PS     X5, X5
-	VBROADCASTSS  X5, Z5
-	VFMADD231PS   Z5, Z7, Z2
-	VPBROADCASTW  (BX)(DI*1), X5
-	VCVTPH2PS     X5, X5
-	VBROADCASTSS  X5, Z5
-	VFMADD231PS   Z5, Z4, Z3
-	ADDQ          $+2, BX
-	CMPQ          24(SP), $0x00
-	JNE           group
+	VMOVUPS      (R12), Z8
+	VPMOVSXBD    (AX), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z5
+	VPMOVSXBD    (AX)(CX*1), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z6
+	VPMOVSXBD    (AX)(CX*2), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z7
+	VPMOVSXBD    (AX)(DX*1), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z4
+	VMOVUPS      64(R12), Z8
+	VPMOVSXBD    16(AX), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z5
+	VPMOVSXBD    16(AX)(CX*1), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z6
+	VPMOVSXBD    16(AX)(CX*2), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z7
+	VPMOVSXBD    16(AX)(DX*1), Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z4
+	PREFETCHT1   (R11)
+	PREFETCHT1   64(R11)
+	ADDQ         $+128, R11
+	ADDQ         $+32, AX
+	ADDQ         $+128, R12
+	DECQ         R14
+	JNZ          chunk
+	VPBROADCASTW (BX), X8
+	VCVTPH2PS    X8, X8
+	VBROADCASTSS X8, Z8
+	VFMADD231PS  Z8, Z5, Z0
+	VPBROADCASTW (BX)(SI*1), X5
+	VCVTPH2PS    X5, X5
+	VBROADCASTSS X5, Z5
+	VFMADD231PS  Z5, Z6, Z1
+	VPBROADCASTW (BX)(SI*2), X5
+	VCVTPH2PS    X5, X5
+	VBROADCASTSS X5, Z5
+	VFMADD231PS  Z5, Z7, Z2
+	VPBROADCASTW (BX)(DI*1), X5
+	VCVTPH2PS    X5, X5
+	VBROADCASTSS X5, Z5
+	VFMADD231PS  Z5, Z4, Z3
+	ADDQ         $+2, BX
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ          32(SP), R15
+	MOVQ          $+0, 32(SP)
+	MOVQ          $+1, 24(SP)
+	MOVQ          R15, R14
+	TESTQ         R15, R15
+	JNZ           some
 	MOVQ          8(SP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y0
@@ -4255,20 +4374,20 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vec4_f16_avx512(blocks int, chunks int, per int, w *uint8, ldw int, scale *uint16, lds int, sums *float32, x *float32, y *float32)
-// Requires: AVX, AVX2, AVX512DQ, AVX512F, CMOV, F16C, MMX+
-TEXT ·vec4_f16_avx512(SB), NOSPLIT, $48-80
+// func vec4_f16_avx512(blocks int, whole int, per int, rest int, w *uint8, ldw int, scale *uint16, lds int, sums *float32, x *float32, y *float32)
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, F16C, MMX+
+TEXT ·vec4_f16_avx512(SB), NOSPLIT, $48-88
 	MOVQ         blocks+0(FP), AX
 	MOVQ         AX, (SP)
-	MOVQ         y+72(FP), AX
+	MOVQ         y+80(FP), AX
 	MOVQ         AX, 8(SP)
-	MOVQ         scale+40(FP), AX
+	MOVQ         scale+48(FP), AX
 	MOVQ         AX, 16(SP)
-	MOVQ         w+24(FP), AX
+	MOVQ         w+32(FP), AX
 	MOVQ         AX, 40(SP)
-	MOVQ         ldw+32(FP), CX
+	MOVQ         ldw+40(FP), CX
 	LEAQ         (CX)(CX*2), DX
-	MOVQ         lds+48(FP), SI
+	MOVQ         lds+56(FP), SI
 	SHLQ         $0x01, SI
 	LEAQ         (SI)(SI*2), DI
 	MOVL         $0x0000000f, AX
@@ -4278,89 +4397,95 @@ TEXT ·vec4_f16_avx512(SB), NOSPLIT, $48-80
 block:
 	MOVQ   40(SP), AX
 	MOVQ   16(SP), BX
-	MOVQ   sums+56(FP), R9
-	MOVQ   x+64(FP), R8
+	MOVQ   sums+64(FP), R10
+	LEAQ   (AX)(CX*4), R8
+	MOVQ   x+72(FP), R9
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	VXORPS Z4, Z4, Z4
-	MOVQ   chunks+8(FP), R10
-	MOVQ   R10, 24(SP)
+	MOVQ   whole+8(FP), R11
+	MOVQ   rest+24(FP), R12
+	MOVQ   R12, 32(SP)
+	MOVQ   R11, 24(SP)
+	TESTQ  R11, R11
+	JZ     last
 
 group:
-	VMOVUPS (R9), Z5
+	MOVQ per+16(FP), R11
+
+some:
+	VMOVUPS (R10), Z5
 	VMOVAPS Z5, Z6
 	VMOVAPS Z5, Z7
 	VMOVAPS Z5, Z8
 	VMOVAPS Z5, Z5
-	ADDQ    $+64, R9
-	MOVQ    per+16(FP), R10
-	MOVQ    24(SP), R11
-	CMPQ    R11, R10
-	CMOVQLT R11, R10
-	SUBQ    R10, R11
-	MOVQ    R11, 24(SP)
-	MOVQ    R10, 32(SP)
+	ADDQ    $+64, R10
 
 chunk:
-	VMOVUPS       (R8), Z9
-	VMOVUPS       64(R8), Z10
-	VPMOVZXBD     (AX), Z12
-	VPANDD        Z0, Z12, Z11
-	VPSRLD        $0x04, Z12, Z12
-	VCVTDQ2PS     Z11, Z11
-	VCVTDQ2PS     Z12, Z12
-	VFMADD231PS   Z9, Z11, Z6
-	VFMADD231PS   Z10, Z12, Z6
-	VPMOVZXBD     (AX)(CX*1), Z12
-	VPANDD        Z0, Z12, Z11
-	VPSRLD        $0x04, Z12, Z12
-	VCVTDQ2PS     Z11, Z11
-	VCVTDQ2PS     Z12, Z12
-	VFMADD231PS   Z9, Z11, Z7
-	VFMADD231PS   Z10, Z12, Z7
-	VPMOVZXBD     (AX)(CX*2), Z12
-	VPANDD        Z0, Z12, Z11
-	VPSRLD        $0x04, Z12, Z12
-	VCVTDQ2PS     Z11, Z11
-	VCVTDQ2PS     Z12, Z12
-	VFMADD231PS   Z9, Z11, Z8
-	VFMADD231PS   Z10, Z12, Z8
-	VPMOVZXBD     (AX)(DX*1), Z12
-	VPANDD        Z0, Z12, Z11
-	VPSRLD        $0x04, Z12, Z12
-	VCVTDQ2PS     Z11, Z11
-	VCVTDQ2PS     Z12, Z12
-	VFMADD231PS   Z9, Z11, Z5
-	VFMADD231PS   Z10, Z12, Z5
-	LEAQ          (AX)(CX*4), R10
-	PREFETCHT1    (R10)
-	PREFETCHT1    (R10)(CX*1)
-	PREFETCHT1    (R10)(CX*2)
-	PREFETCHT1    (R10)(DX*1)
-	ADDQ          $+16, AX
-	ADDQ          $+128, R8
-	DECQ          32(SP)
-	JNZ           chunk
-	VPBROADCASTW  (BX), X9
-	VCVTPH2PS     X9, X9
-	VBROADCASTSS  X9, Z9
-	VFMADD231PS   Z9, Z6, Z1
-	VPBROADCASTW  (BX)(SI*1), X6
-	VCVTPH2PS     X6, X6
-	VBROADCASTSS  X6, Z6
-	VFMADD231PS   Z6, Z7, Z2
-	VPBROADCASTW  (BX)(SI*2), X6
-	VCVTPH2PS     X6, X6
-	VBROADCASTSS  X6, Z6
-	VFMADD231PS   Z6, Z8, Z3
-	VPBROADCASTW  (BX)(DI*1), X6
-	VCVTPH2PS     X6, X6
-	VBROADCASTSS  X6, Z6
-	VFMADD231PS   Z6, Z5, Z4
-	ADDQ          $+2, BX
-	CMPQ          24(SP), $0x00
-	JNE           group
+	VMOVUPS      (R9), Z9
+	VMOVUPS      64(R9), Z10
+	VPMOVZXBD    (AX), Z12
+	VPANDD       Z0, Z12, Z11
+	VPSRLD       $0x04, Z12, Z12
+	VCVTDQ2PS    Z11, Z11
+	VCVTDQ2PS    Z12, Z12
+	VFMADD231PS  Z9, Z11, Z6
+	VFMADD231PS  Z10, Z12, Z6
+	VPMOVZXBD    (AX)(CX*1), Z12
+	VPANDD       Z0, Z12, Z11
+	VPSRLD       $0x04, Z12, Z12
+	VCVTDQ2PS    Z11, Z11
+	VCVTDQ2PS    Z12, Z12
+	VFMADD231PS  Z9, Z11, Z7
+	VFMADD231PS  Z10, Z12, Z7
+	VPMOVZXBD    (AX)(CX*2), Z12
+	VPANDD       Z0, Z12, Z11
+	VPSRLD       $0x04, Z12, Z12
+	VCVTDQ2PS    Z11, Z11
+	VCVTDQ2PS    Z12, Z12
+	VFMADD231PS  Z9, Z11, Z8
+	VFMADD231PS  Z10, Z12, Z8
+	VPMOVZXBD    (AX)(DX*1), Z12
+	VPANDD       Z0, Z12, Z11
+	VPSRLD       $0x04, Z12, Z12
+	VCVTDQ2PS    Z11, Z11
+	VCVTDQ2PS    Z12, Z12
+	VFMADD231PS  Z9, Z11, Z5
+	VFMADD231PS  Z10, Z12, Z5
+	PREFETCHT1   (R8)
+	ADDQ         $+64, R8
+	ADDQ         $+16, AX
+	ADDQ         $+128, R9
+	DECQ         R11
+	JNZ          chunk
+	VPBROADCASTW (BX), X9
+	VCVTPH2PS    X9, X9
+	VBROADCASTSS X9, Z9
+	VFMADD231PS  Z9, Z6, Z1
+	VPBROADCASTW (BX)(SI*1), X6
+	VCVTPH2PS    X6, X6
+	VBROADCASTSS X6, Z6
+	VFMADD231PS  Z6, Z7, Z2
+	VPBROADCASTW (BX)(SI*2), X6
+	VCVTPH2PS    X6, X6
+	VBROADCASTSS X6, Z6
+	VFMADD231PS  Z6, Z8, Z3
+	VPBROADCASTW (BX)(DI*1), X6
+	VCVTPH2PS    X6, X6
+	VBROADCASTSS X6, Z6
+	VFMADD231PS  Z6, Z5, Z4
+	ADDQ         $+2, BX
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ          32(SP), R12
+	MOVQ          $+0, 32(SP)
+	MOVQ          $+1, 24(SP)
+	MOVQ          R12, R11
+	TESTQ         R12, R12
+	JNZ           some
 	MOVQ          8(SP), AX
 	VEXTRACTF64X4 $0x01, Z1, Y5
 	VADDPS        Y5, Y1, Y1
@@ -4456,25 +4581,25 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vec4z_f16_avx512(blocks int, chunks int, per int, w *uint8, ldw int, scale *uint16, lds int, zero *int8, sums *float32, x *float32, y *float32)
-// Requires: AVX, AVX2, AVX512DQ, AVX512F, CMOV, F16C, MMX+
-TEXT ·vec4z_f16_avx512(SB), NOSPLIT, $56-88
+// func vec4z_f16_avx512(blocks int, whole int, per int, rest int, w *uint8, ldw int, scale *uint16, lds int, zero *int8, sums *float32, x *float32, y *float32)
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, F16C, MMX+
+TEXT ·vec4z_f16_avx512(SB), NOSPLIT, $56-96
 	MOVQ         blocks+0(FP), AX
 	MOVQ         AX, (SP)
-	MOVQ         y+80(FP), AX
+	MOVQ         y+88(FP), AX
 	MOVQ         AX, 8(SP)
-	MOVQ         scale+40(FP), AX
+	MOVQ         scale+48(FP), AX
 	MOVQ         AX, 16(SP)
-	MOVQ         zero+56(FP), AX
+	MOVQ         zero+64(FP), AX
 	MOVQ         AX, 40(SP)
-	MOVQ         w+24(FP), AX
+	MOVQ         w+32(FP), AX
 	MOVQ         AX, 48(SP)
-	MOVQ         ldw+32(FP), CX
+	MOVQ         ldw+40(FP), CX
 	LEAQ         (CX)(CX*2), DX
-	MOVQ         lds+48(FP), SI
+	MOVQ         lds+56(FP), SI
 	SHLQ         $0x01, SI
 	LEAQ         (SI)(SI*2), DI
-	MOVQ         lds+48(FP), R9
+	MOVQ         lds+56(FP), R9
 	LEAQ         (R9)(R9*2), R10
 	MOVL         $0x0000000f, AX
 	VMOVD        AX, X0
@@ -4488,17 +4613,25 @@ block:
 	MOVQ   48(SP), AX
 	MOVQ   16(SP), BX
 	MOVQ   40(SP), R8
-	MOVQ   sums+64(FP), R12
-	MOVQ   x+72(FP), R11
+	MOVQ   sums+72(FP), R13
+	LEAQ   (AX)(CX*4), R11
+	MOVQ   x+80(FP), R12
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	VXORPS Z4, Z4, Z4
 	VXORPS Z5, Z5, Z5
-	MOVQ   chunks+8(FP), R13
-	MOVQ   R13, 24(SP)
+	MOVQ   whole+8(FP), R14
+	MOVQ   rest+24(FP), R15
+	MOVQ   R15, 32(SP)
+	MOVQ   R14, 24(SP)
+	TESTQ  R14, R14
+	JZ     last
 
 group:
-	VMOVUPS      (R12), Z6
+	MOVQ per+16(FP), R14
+
+some:
+	VMOVUPS      (R13), Z6
 	VPBROADCASTB (R8), X7
 	VPMOVSXBD    X7, Z7
 	VCVTDQ2PS    Z7, Z7
@@ -4519,75 +4652,73 @@ group:
 	VCVTDQ2PS    Z10, Z10
 	VADDPS       Z1, Z10, Z10
 	VMULPS       Z6, Z10, Z6
-	ADDQ         $+64, R12
+	ADDQ         $+64, R13
 	ADDQ         $+1, R8
-	MOVQ         per+16(FP), R13
-	MOVQ         24(SP), R14
-	CMPQ         R14, R13
-	CMOVQLT      R14, R13
-	SUBQ         R13, R14
-	MOVQ         R14, 24(SP)
-	MOVQ         R13, 32(SP)
 
 chunk:
-	VMOVUPS       (R11), Z10
-	VMOVUPS       64(R11), Z11
-	VPMOVZXBD     (AX), Z13
-	VPANDD        Z0, Z13, Z12
-	VPSRLD        $0x04, Z13, Z13
-	VCVTDQ2PS     Z12, Z12
-	VCVTDQ2PS     Z13, Z13
-	VFMADD231PS   Z10, Z12, Z7
-	VFMADD231PS   Z11, Z13, Z7
-	VPMOVZXBD     (AX)(CX*1), Z13
-	VPANDD        Z0, Z13, Z12
-	VPSRLD        $0x04, Z13, Z13
-	VCVTDQ2PS     Z12, Z12
-	VCVTDQ2PS     Z13, Z13
-	VFMADD231PS   Z10, Z12, Z8
-	VFMADD231PS   Z11, Z13, Z8
-	VPMOVZXBD     (AX)(CX*2), Z13
-	VPANDD        Z0, Z13, Z12
-	VPSRLD        $0x04, Z13, Z13
-	VCVTDQ2PS     Z12, Z12
-	VCVTDQ2PS     Z13, Z13
-	VFMADD231PS   Z10, Z12, Z9
-	VFMADD231PS   Z11, Z13, Z9
-	VPMOVZXBD     (AX)(DX*1), Z13
-	VPANDD        Z0, Z13, Z12
-	VPSRLD        $0x04, Z13, Z13
-	VCVTDQ2PS     Z12, Z12
-	VCVTDQ2PS     Z13, Z13
-	VFMADD231PS   Z10, Z12, Z6
-	VFMADD231PS   Z11, Z13, Z6
-	LEAQ          (AX)(CX*4), R13
-	PREFETCHT1    (R13)
-	PREFETCHT1    (R13)(CX*1)
-	PREFETCHT1    (R13)(CX*2)
-	PREFETCHT1    (R13)(DX*1)
-	ADDQ          $+16, AX
-	ADDQ          $+128, R11
-	DECQ          32(SP)
-	JNZ           chunk
-	VPBROADCASTW  (BX), X10
-	VCVTPH2PS     X10, X10
-	VBROADCASTSS  X10, Z10
-	VFMADD231PS   Z10, Z7, Z2
-	VPBROADCASTW  (BX)(SI*1), X7
-	VCVTPH2PS     X7, X7
-	VBROADCASTSS  X7, Z7
-	VFMADD231PS   Z7, Z8, Z3
-	VPBROADCASTW  (BX)(SI*2), X7
-	VCVTPH2PS     X7, X7
-	VBROADCASTSS  X7, Z7
-	VFMADD231PS   Z7, Z9, Z4
-	VPBROADCASTW  (BX)(DI*1), X7
-	VCVTPH2PS     X7, X7
-	VBROADCASTSS  X7, Z7
-	VFMADD231PS   Z7, Z6, Z5
-	ADDQ          $+2, BX
-	CMPQ          24(SP), $0x00
-	JNE           group
+	VMOVUPS      (R12), Z10
+	VMOVUPS      64(R12), Z11
+	VPMOVZXBD    (AX), Z13
+	VPANDD       Z0, Z13, Z12
+	VPSRLD       $0x04, Z13, Z13
+	VCVTDQ2PS    Z12, Z12
+	VCVTDQ2PS    Z13, Z13
+	VFMADD231PS  Z10, Z12, Z7
+	VFMADD231PS  Z11, Z13, Z7
+	VPMOVZXBD    (AX)(CX*1), Z13
+	VPANDD       Z0, Z13, Z12
+	VPSRLD       $0x04, Z13, Z13
+	VCVTDQ2PS    Z12, Z12
+	VCVTDQ2PS    Z13, Z13
+	VFMADD231PS  Z10, Z12, Z8
+	VFMADD231PS  Z11, Z13, Z8
+	VPMOVZXBD    (AX)(CX*2), Z13
+	VPANDD       Z0, Z13, Z12
+	VPSRLD       $0x04, Z13, Z13
+	VCVTDQ2PS    Z12, Z12
+	VCVTDQ2PS    Z13, Z13
+	VFMADD231PS  Z10, Z12, Z9
+	VFMADD231PS  Z11, Z13, Z9
+	VPMOVZXBD    (AX)(DX*1), Z13
+	VPANDD       Z0, Z13, Z12
+	VPSRLD       $0x04, Z13, Z13
+	VCVTDQ2PS    Z12, Z12
+	VCVTDQ2PS    Z13, Z13
+	VFMADD231PS  Z10, Z12, Z6
+	VFMADD231PS  Z11, Z13, Z6
+	PREFETCHT1   (R11)
+	ADDQ         $+64, R11
+	ADDQ         $+16, AX
+	ADDQ         $+128, R12
+	DECQ         R14
+	JNZ          chunk
+	VPBROADCASTW (BX), X10
+	VCVTPH2PS    X10, X10
+	VBROADCASTSS X10, Z10
+	VFMADD231PS  Z10, Z7, Z2
+	VPBROADCASTW (BX)(SI*1), X7
+	VCVTPH2PS    X7, X7
+	VBROADCASTSS X7, Z7
+	VFMADD231PS  Z7, Z8, Z3
+	VPBROADCASTW (BX)(SI*2), X7
+	VCVTPH2PS    X7, X7
+	VBROADCASTSS X7, Z7
+	VFMADD231PS  Z7, Z9, Z4
+	VPBROADCASTW (BX)(DI*1), X7
+	VCVTPH2PS    X7, X7
+	VBROADCASTSS X7, Z7
+	VFMADD231PS  Z7, Z6, Z5
+	ADDQ         $+2, BX
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ          32(SP), R15
+	MOVQ          $+0, 32(SP)
+	MOVQ          $+1, 24(SP)
+	MOVQ          R15, R14
+	TESTQ         R15, R15
+	JNZ           some
 	MOVQ          8(SP), AX
 	VEXTRACTF64X4 $0x01, Z2, Y6
 	VADDPS        Y6, Y2, Y2
@@ -4691,22 +4822,22 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func vecb_f16_avx512(blocks int, chunks int, per int, bits *uint64, ldw int, start *int, value *int8, scale *uint16, lds int, x *float32, y *float32)
-// Requires: AVX, AVX2, AVX512DQ, AVX512F, CMOV, F16C, MMX+, POPCNT
-TEXT ·vecb_f16_avx512(SB), NOSPLIT, $56-88
+// func vecb_f16_avx512(blocks int, whole int, per int, rest int, bits *uint64, ldw int, start *int, value *int8, scale *uint16, lds int, x *float32, y *float32)
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, F16C, MMX+, POPCNT
+TEXT ·vecb_f16_avx512(SB), NOSPLIT, $64-96
 	MOVQ blocks+0(FP), AX
 	MOVQ AX, (SP)
-	MOVQ y+80(FP), AX
+	MOVQ y+88(FP), AX
 	MOVQ AX, 8(SP)
-	MOVQ scale+56(FP), AX
+	MOVQ scale+64(FP), AX
 	MOVQ AX, 16(SP)
-	MOVQ start+40(FP), AX
+	MOVQ start+48(FP), AX
 	MOVQ AX, 40(SP)
-	MOVQ bits+24(FP), AX
+	MOVQ bits+32(FP), AX
 	MOVQ AX, 48(SP)
-	MOVQ ldw+32(FP), CX
+	MOVQ ldw+40(FP), CX
 	LEAQ (CX)(CX*2), DX
-	MOVQ lds+64(FP), SI
+	MOVQ lds+72(FP), SI
 	SHLQ $0x01, SI
 	LEAQ (SI)(SI*2), DI
 
@@ -4714,7 +4845,7 @@ block:
 	MOVQ 48(SP), AX
 	MOVQ 16(SP), BX
 	MOVQ 40(SP), R12
-	MOVQ value+48(FP), R8
+	MOVQ value+56(FP), R8
 	MOVQ (R12), R9
 	ADDQ R8, R9
 	MOVQ 8(R12), R10
@@ -4731,121 +4862,130 @@ bits:
 	ADDQ       $+64, R8
 	CMPQ       R8, R13
 	JB         bits
-	MOVQ       x+72(FP), R8
+	MOVQ       x+80(FP), R8
 	VXORPS     Z0, Z0, Z0
 	VXORPS     Z1, Z1, Z1
 	VXORPS     Z2, Z2, Z2
 	VXORPS     Z3, Z3, Z3
-	MOVQ       chunks+8(FP), R13
+	MOVQ       whole+8(FP), R13
+	MOVQ       rest+24(FP), R14
+	MOVQ       R14, 32(SP)
 	MOVQ       R13, 24(SP)
+	TESTQ      R13, R13
+	JZ         last
 
 group:
-	VXORPS  Z4, Z4, Z4
-	VXORPS  Z5, Z5, Z5
-	VXORPS  Z6, Z6, Z6
-	VXORPS  Z7, Z7, Z7
-	MOVQ    per+16(FP), R13
-	MOVQ    24(SP), R14
-	CMPQ    R14, R13
-	CMOVQLT R14, R13
-	SUBQ    R13, R14
-	MOVQ    R14, 24(SP)
-	MOVQ    R13, 32(SP)
+	MOVQ per+16(FP), R13
+	MOVQ R13, 56(SP)
+
+some:
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
 
 chunk:
-	VMOVUPS       (R8), Z8
-	MOVWLZX       (AX), R13
-	KMOVW         R13, K1
-	POPCNTL       R13, R13
-	VPMOVSXBD     (R9), Z9
-	VPEXPANDD.Z   Z9, K1, Z9
-	ADDQ          R13, R9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z4
-	MOVWLZX       (AX)(CX*1), R13
-	KMOVW         R13, K1
-	POPCNTL       R13, R13
-	VPMOVSXBD     (R10), Z9
-	VPEXPANDD.Z   Z9, K1, Z9
-	ADDQ          R13, R10
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z5
-	MOVWLZX       (AX)(CX*2), R13
-	KMOVW         R13, K1
-	POPCNTL       R13, R13
-	VPMOVSXBD     (R11), Z9
-	VPEXPANDD.Z   Z9, K1, Z9
-	ADDQ          R13, R11
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z6
-	MOVWLZX       (AX)(DX*1), R13
-	KMOVW         R13, K1
-	POPCNTL       R13, R13
-	VPMOVSXBD     (R12), Z9
-	VPEXPANDD.Z   Z9, K1, Z9
-	ADDQ          R13, R12
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z7
-	VMOVUPS       64(R8), Z8
-	MOVWLZX       2(AX), R13
-	KMOVW         R13, K1
-	POPCNTL       R13, R13
-	VPMOVSXBD     (R9), Z9
-	VPEXPANDD.Z   Z9, K1, Z9
-	ADDQ          R13, R9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z4
-	MOVWLZX       2(AX)(CX*1), R13
-	KMOVW         R13, K1
-	POPCNTL       R13, R13
-	VPMOVSXBD     (R10), Z9
-	VPEXPANDD.Z   Z9, K1, Z9
-	ADDQ          R13, R10
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z5
-	MOVWLZX       2(AX)(CX*2), R13
-	KMOVW         R13, K1
-	POPCNTL       R13, R13
-	VPMOVSXBD     (R11), Z9
-	VPEXPANDD.Z   Z9, K1, Z9
-	ADDQ          R13, R11
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z6
-	MOVWLZX       2(AX)(DX*1), R13
-	KMOVW         R13, K1
-	POPCNTL       R13, R13
-	VPMOVSXBD     (R12), Z9
-	VPEXPANDD.Z   Z9, K1, Z9
-	ADDQ          R13, R12
-	VCVTDQ2PS     Z9, Z9
-	VFMADD231PS   Z8, Z9, Z7
-	PREFETCHT0    4096(R9)
-	PREFETCHT0    4096(R10)
-	PREFETCHT0    4096(R11)
-	PREFETCHT0    4096(R12)
-	ADDQ          $+4, AX
-	ADDQ          $+128, R8
-	DECQ          32(SP)
-	JNZ           chunk
-	VPBROADCASTW  (BX), X8
-	VCVTPH2PS     X8, X8
-	VBROADCASTSS  X8, Z8
-	VFMADD231PS   Z8, Z4, Z0
-	VPBROADCASTW  (BX)(SI*1), X4
-	VCVTPH2PS     X4, X4
-	VBROADCASTSS  X4, Z4
-	VFMADD231PS   Z4, Z5, Z1
-	VPBROADCASTW  (BX)(SI*2), X4
-	VCVTPH2PS     X4, X4
-	VBROADCASTSS  X4, Z4
-	VFMADD231PS   Z4, Z6, Z2
-	VPBROADCASTW  (BX)(DI*1), X4
-	VCVTPH2PS     X4, X4
-	VBROADCASTSS  X4, Z4
-	VFMADD231PS   Z4, Z7, Z3
-	ADDQ          $+2, BX
-	CMPQ          24(SP), $0x00
-	JNE           group
+	VMOVUPS      (R8), Z8
+	MOVWLZX      (AX), R13
+	KMOVW        R13, K1
+	POPCNTL      R13, R13
+	VPMOVSXBD    (R9), Z9
+	VPEXPANDD.Z  Z9, K1, Z9
+	ADDQ         R13, R9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z4
+	MOVWLZX      (AX)(CX*1), R13
+	KMOVW        R13, K1
+	POPCNTL      R13, R13
+	VPMOVSXBD    (R10), Z9
+	VPEXPANDD.Z  Z9, K1, Z9
+	ADDQ         R13, R10
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z5
+	MOVWLZX      (AX)(CX*2), R13
+	KMOVW        R13, K1
+	POPCNTL      R13, R13
+	VPMOVSXBD    (R11), Z9
+	VPEXPANDD.Z  Z9, K1, Z9
+	ADDQ         R13, R11
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z6
+	MOVWLZX      (AX)(DX*1), R13
+	KMOVW        R13, K1
+	POPCNTL      R13, R13
+	VPMOVSXBD    (R12), Z9
+	VPEXPANDD.Z  Z9, K1, Z9
+	ADDQ         R13, R12
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z7
+	VMOVUPS      64(R8), Z8
+	MOVWLZX      2(AX), R13
+	KMOVW        R13, K1
+	POPCNTL      R13, R13
+	VPMOVSXBD    (R9), Z9
+	VPEXPANDD.Z  Z9, K1, Z9
+	ADDQ         R13, R9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z4
+	MOVWLZX      2(AX)(CX*1), R13
+	KMOVW        R13, K1
+	POPCNTL      R13, R13
+	VPMOVSXBD    (R10), Z9
+	VPEXPANDD.Z  Z9, K1, Z9
+	ADDQ         R13, R10
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z5
+	MOVWLZX      2(AX)(CX*2), R13
+	KMOVW        R13, K1
+	POPCNTL      R13, R13
+	VPMOVSXBD    (R11), Z9
+	VPEXPANDD.Z  Z9, K1, Z9
+	ADDQ         R13, R11
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z6
+	MOVWLZX      2(AX)(DX*1), R13
+	KMOVW        R13, K1
+	POPCNTL      R13, R13
+	VPMOVSXBD    (R12), Z9
+	VPEXPANDD.Z  Z9, K1, Z9
+	ADDQ         R13, R12
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z8, Z9, Z7
+	PREFETCHT0   4096(R9)
+	PREFETCHT0   4096(R10)
+	PREFETCHT0   4096(R11)
+	PREFETCHT0   4096(R12)
+	ADDQ         $+4, AX
+	ADDQ         $+128, R8
+	DECQ         56(SP)
+	JNZ          chunk
+	VPBROADCASTW (BX), X8
+	VCVTPH2PS    X8, X8
+	VBROADCASTSS X8, Z8
+	VFMADD231PS  Z8, Z4, Z0
+	VPBROADCASTW (BX)(SI*1), X4
+	VCVTPH2PS    X4, X4
+	VBROADCASTSS X4, Z4
+	VFMADD231PS  Z4, Z5, Z1
+	VPBROADCASTW (BX)(SI*2), X4
+	VCVTPH2PS    X4, X4
+	VBROADCASTSS X4, Z4
+	VFMADD231PS  Z4, Z6, Z2
+	VPBROADCASTW (BX)(DI*1), X4
+	VCVTPH2PS    X4, X4
+	VBROADCASTSS X4, Z4
+	VFMADD231PS  Z4, Z7, Z3
+	ADDQ         $+2, BX
+	DECQ         24(SP)
+	JNZ          group
+
+last:
+	MOVQ          32(SP), R13
+	MOVQ          $+0, 32(SP)
+	MOVQ          $+1, 24(SP)
+	MOVQ          R13, 56(SP)
+	TESTQ         R13, R13
+	JNZ           some
 	MOVQ          8(SP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y0

@@ -63,9 +63,9 @@ func nibbles(blocks int, src []byte, dst []int8) {
 // whole are codes as i8.
 func (o operands) whole() *int8 { return unsafe.SliceData(asSigned(o.codes)) }
 
-func vec8[T scale](of func(ukernel.Values) *T, f func(blocks, chunks, per int, w *int8, ldw int, scale *T, lds int, x, y *float32)) func(operands) {
+func vec8[T scale](of func(ukernel.Values) *T, f func(blocks, whole, per, rest int, w *int8, ldw int, scale *T, lds int, x, y *float32)) func(operands) {
 	return func(o operands) {
-		f(o.blocks, o.chunks, o.per, o.whole(), o.ldw, of(o.scales), o.lds, unsafe.SliceData(o.x), unsafe.SliceData(o.y))
+		f(o.blocks, o.chunks/o.per, o.per, o.chunks%o.per, o.whole(), o.ldw, of(o.scales), o.lds, unsafe.SliceData(o.x), unsafe.SliceData(o.y))
 	}
 }
 
@@ -73,9 +73,9 @@ func widen8[T scale](of func(ukernel.Values) *T, f func(chunks, per int, w *int8
 	return func(o operands) { f(o.chunks, o.per, o.whole(), of(o.scales), unsafe.SliceData(o.y)) }
 }
 
-func vec8z[T scale](of func(ukernel.Values) *T, f func(blocks, chunks, per int, w *int8, ldw int, scale *T, lds int, zero *int8, sums, x, y *float32)) func(operands) {
+func vec8z[T scale](of func(ukernel.Values) *T, f func(blocks, whole, per, rest int, w *int8, ldw int, scale *T, lds int, zero *int8, sums, x, y *float32)) func(operands) {
 	return func(o operands) {
-		f(o.blocks, o.chunks, o.per, o.whole(), o.ldw, of(o.scales), o.lds, unsafe.SliceData(o.zeros), unsafe.SliceData(o.sums),
+		f(o.blocks, o.chunks/o.per, o.per, o.chunks%o.per, o.whole(), o.ldw, of(o.scales), o.lds, unsafe.SliceData(o.zeros), unsafe.SliceData(o.sums),
 			unsafe.SliceData(o.x), unsafe.SliceData(o.y))
 	}
 }
@@ -86,9 +86,9 @@ func widen8z[T scale](of func(ukernel.Values) *T, f func(chunks, per int, w *int
 	}
 }
 
-func vec4[T scale](of func(ukernel.Values) *T, f func(blocks, chunks, per int, w *uint8, ldw int, scale *T, lds int, sums, x, y *float32)) func(operands) {
+func vec4[T scale](of func(ukernel.Values) *T, f func(blocks, whole, per, rest int, w *uint8, ldw int, scale *T, lds int, sums, x, y *float32)) func(operands) {
 	return func(o operands) {
-		f(o.blocks, o.chunks, o.per, unsafe.SliceData(o.codes), o.ldw, of(o.scales), o.lds, unsafe.SliceData(o.sums),
+		f(o.blocks, o.chunks/o.per, o.per, o.chunks%o.per, unsafe.SliceData(o.codes), o.ldw, of(o.scales), o.lds, unsafe.SliceData(o.sums),
 			unsafe.SliceData(o.x), unsafe.SliceData(o.y))
 	}
 }
@@ -99,9 +99,9 @@ func widen4[T scale](of func(ukernel.Values) *T, f func(chunks, per int, w *uint
 	}
 }
 
-func vec4z[T scale](of func(ukernel.Values) *T, f func(blocks, chunks, per int, w *uint8, ldw int, scale *T, lds int, zero *int8, sums, x, y *float32)) func(operands) {
+func vec4z[T scale](of func(ukernel.Values) *T, f func(blocks, whole, per, rest int, w *uint8, ldw int, scale *T, lds int, zero *int8, sums, x, y *float32)) func(operands) {
 	return func(o operands) {
-		f(o.blocks, o.chunks, o.per, unsafe.SliceData(o.codes), o.ldw, of(o.scales), o.lds, unsafe.SliceData(o.zeros), unsafe.SliceData(o.sums),
+		f(o.blocks, o.chunks/o.per, o.per, o.chunks%o.per, unsafe.SliceData(o.codes), o.ldw, of(o.scales), o.lds, unsafe.SliceData(o.zeros), unsafe.SliceData(o.sums),
 			unsafe.SliceData(o.x), unsafe.SliceData(o.y))
 	}
 }
@@ -112,9 +112,9 @@ func widen4z[T scale](of func(ukernel.Values) *T, f func(chunks, per int, w *uin
 	}
 }
 
-func vecb[T scale](of func(ukernel.Values) *T, f func(blocks, chunks, per int, bits *uint64, ldw int, start *int, value *int8, scale *T, lds int, x, y *float32)) func(operands) {
+func vecb[T scale](of func(ukernel.Values) *T, f func(blocks, whole, per, rest int, bits *uint64, ldw int, start *int, value *int8, scale *T, lds int, x, y *float32)) func(operands) {
 	return func(o operands) {
-		f(o.blocks, o.chunks, o.per, unsafe.SliceData(o.bits), o.ldw, unsafe.SliceData(o.start), unsafe.SliceData(o.values), of(o.scales), o.lds,
+		f(o.blocks, o.chunks/o.per, o.per, o.chunks%o.per, unsafe.SliceData(o.bits), o.ldw, unsafe.SliceData(o.start), unsafe.SliceData(o.values), of(o.scales), o.lds,
 			unsafe.SliceData(o.x), unsafe.SliceData(o.y))
 	}
 }

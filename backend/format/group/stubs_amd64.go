@@ -22,18 +22,18 @@ func nibbles_avx2(blocks int, src *uint8, dst *int8)
 //go:noescape
 func sums_avx2(chunks int, per int, factor float32, x *float32, sums *float32)
 
-// vec8_f32_avx2 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column.
+// vec8_f32_avx2 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += w[r*ldw+k] * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vec8_f32_avx2(blocks int, chunks int, per int, w *int8, ldw int, scale *float32, lds int, x *float32, y *float32)
+func vec8_f32_avx2(blocks int, whole int, per int, rest int, w *int8, ldw int, scale *float32, lds int, x *float32, y *float32)
 
 // widen8_f32_avx2 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns.
 //
@@ -44,19 +44,19 @@ func vec8_f32_avx2(blocks int, chunks int, per int, w *int8, ldw int, scale *flo
 //go:noescape
 func widen8_f32_avx2(chunks int, per int, w *int8, scale *float32, dst *float32)
 
-// vec8z_f32_avx2 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column.
+// vec8z_f32_avx2 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest.
 // Sums are those of the column by group and lane, times -1.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += (w[r*ldw+k]-zero[r*lds+k/(32*per)]) * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vec8z_f32_avx2(blocks int, chunks int, per int, w *int8, ldw int, scale *float32, lds int, zero *int8, sums *float32, x *float32, y *float32)
+func vec8z_f32_avx2(blocks int, whole int, per int, rest int, w *int8, ldw int, scale *float32, lds int, zero *int8, sums *float32, x *float32, y *float32)
 
 // widen8z_f32_avx2 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns.
 //
@@ -67,19 +67,19 @@ func vec8z_f32_avx2(blocks int, chunks int, per int, w *int8, ldw int, scale *fl
 //go:noescape
 func widen8z_f32_avx2(chunks int, per int, w *int8, scale *float32, zero *int8, dst *float32)
 
-// vec4_f32_avx2 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
+// vec4_f32_avx2 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
 // Sums are those of the column by group and lane, times -8.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += nibble(w[r*ldw:], k)-8 * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vec4_f32_avx2(blocks int, chunks int, per int, w *uint8, ldw int, scale *float32, lds int, sums *float32, x *float32, y *float32)
+func vec4_f32_avx2(blocks int, whole int, per int, rest int, w *uint8, ldw int, scale *float32, lds int, sums *float32, x *float32, y *float32)
 
 // widen4_f32_avx2 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
 //
@@ -90,19 +90,19 @@ func vec4_f32_avx2(blocks int, chunks int, per int, w *uint8, ldw int, scale *fl
 //go:noescape
 func widen4_f32_avx2(chunks int, per int, w *uint8, scale *float32, dst *float32)
 
-// vec4z_f32_avx2 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
+// vec4z_f32_avx2 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
 // Sums are those of the column by group and lane, times -1.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += (nibble(w[r*ldw:], k)-8-zero[r*lds+k/(32*per)]) * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vec4z_f32_avx2(blocks int, chunks int, per int, w *uint8, ldw int, scale *float32, lds int, zero *int8, sums *float32, x *float32, y *float32)
+func vec4z_f32_avx2(blocks int, whole int, per int, rest int, w *uint8, ldw int, scale *float32, lds int, zero *int8, sums *float32, x *float32, y *float32)
 
 // widen4z_f32_avx2 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
 //
@@ -113,18 +113,18 @@ func vec4z_f32_avx2(blocks int, chunks int, per int, w *uint8, ldw int, scale *f
 //go:noescape
 func widen4z_f32_avx2(chunks int, per int, w *uint8, scale *float32, zero *int8, dst *float32)
 
-// vecb_f32_avx2 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column. Code is the next of the row's values, whose first is value[start[r]], where bit k is set, else 0; eight are read wherever one begins.
+// vecb_f32_avx2 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest. Code is the next of the row's values, whose first is value[start[r]], where bit k is set, else 0; eight are read wherever one begins.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += code(r, k) * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vecb_f32_avx2(blocks int, chunks int, per int, bits *uint64, ldw int, start *int, value *int8, scale *float32, lds int, x *float32, y *float32)
+func vecb_f32_avx2(blocks int, whole int, per int, rest int, bits *uint64, ldw int, start *int, value *int8, scale *float32, lds int, x *float32, y *float32)
 
 // widenb_f32_avx2 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns. Code is the next of the row's values, whose first is value[start[r]], where bit k is set, else 0; eight are read wherever one begins.
 //
@@ -135,18 +135,18 @@ func vecb_f32_avx2(blocks int, chunks int, per int, bits *uint64, ldw int, start
 //go:noescape
 func widenb_f32_avx2(chunks int, per int, bits *uint64, value *int8, scale *float32, dst *float32)
 
-// vec8_f16_avx2 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column.
+// vec8_f16_avx2 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += w[r*ldw+k] * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vec8_f16_avx2(blocks int, chunks int, per int, w *int8, ldw int, scale *uint16, lds int, x *float32, y *float32)
+func vec8_f16_avx2(blocks int, whole int, per int, rest int, w *int8, ldw int, scale *uint16, lds int, x *float32, y *float32)
 
 // widen8_f16_avx2 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns.
 //
@@ -157,19 +157,19 @@ func vec8_f16_avx2(blocks int, chunks int, per int, w *int8, ldw int, scale *uin
 //go:noescape
 func widen8_f16_avx2(chunks int, per int, w *int8, scale *uint16, dst *float32)
 
-// vec8z_f16_avx2 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column.
+// vec8z_f16_avx2 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest.
 // Sums are those of the column by group and lane, times -1.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += (w[r*ldw+k]-zero[r*lds+k/(32*per)]) * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vec8z_f16_avx2(blocks int, chunks int, per int, w *int8, ldw int, scale *uint16, lds int, zero *int8, sums *float32, x *float32, y *float32)
+func vec8z_f16_avx2(blocks int, whole int, per int, rest int, w *int8, ldw int, scale *uint16, lds int, zero *int8, sums *float32, x *float32, y *float32)
 
 // widen8z_f16_avx2 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns.
 //
@@ -180,19 +180,19 @@ func vec8z_f16_avx2(blocks int, chunks int, per int, w *int8, ldw int, scale *ui
 //go:noescape
 func widen8z_f16_avx2(chunks int, per int, w *int8, scale *uint16, zero *int8, dst *float32)
 
-// vec4_f16_avx2 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
+// vec4_f16_avx2 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
 // Sums are those of the column by group and lane, times -8.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += nibble(w[r*ldw:], k)-8 * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vec4_f16_avx2(blocks int, chunks int, per int, w *uint8, ldw int, scale *uint16, lds int, sums *float32, x *float32, y *float32)
+func vec4_f16_avx2(blocks int, whole int, per int, rest int, w *uint8, ldw int, scale *uint16, lds int, sums *float32, x *float32, y *float32)
 
 // widen4_f16_avx2 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
 //
@@ -203,19 +203,19 @@ func vec4_f16_avx2(blocks int, chunks int, per int, w *uint8, ldw int, scale *ui
 //go:noescape
 func widen4_f16_avx2(chunks int, per int, w *uint8, scale *uint16, dst *float32)
 
-// vec4z_f16_avx2 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
+// vec4z_f16_avx2 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
 // Sums are those of the column by group and lane, times -1.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += (nibble(w[r*ldw:], k)-8-zero[r*lds+k/(32*per)]) * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vec4z_f16_avx2(blocks int, chunks int, per int, w *uint8, ldw int, scale *uint16, lds int, zero *int8, sums *float32, x *float32, y *float32)
+func vec4z_f16_avx2(blocks int, whole int, per int, rest int, w *uint8, ldw int, scale *uint16, lds int, zero *int8, sums *float32, x *float32, y *float32)
 
 // widen4z_f16_avx2 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
 //
@@ -226,18 +226,18 @@ func vec4z_f16_avx2(blocks int, chunks int, per int, w *uint8, ldw int, scale *u
 //go:noescape
 func widen4z_f16_avx2(chunks int, per int, w *uint8, scale *uint16, zero *int8, dst *float32)
 
-// vecb_f16_avx2 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column. Code is the next of the row's values, whose first is value[start[r]], where bit k is set, else 0; eight are read wherever one begins.
+// vecb_f16_avx2 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest. Code is the next of the row's values, whose first is value[start[r]], where bit k is set, else 0; eight are read wherever one begins.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += code(r, k) * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vecb_f16_avx2(blocks int, chunks int, per int, bits *uint64, ldw int, start *int, value *int8, scale *uint16, lds int, x *float32, y *float32)
+func vecb_f16_avx2(blocks int, whole int, per int, rest int, bits *uint64, ldw int, start *int, value *int8, scale *uint16, lds int, x *float32, y *float32)
 
 // widenb_f16_avx2 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns. Code is the next of the row's values, whose first is value[start[r]], where bit k is set, else 0; eight are read wherever one begins.
 //
@@ -257,18 +257,18 @@ func widenb_f16_avx2(chunks int, per int, bits *uint64, value *int8, scale *uint
 //go:noescape
 func sums_avx512(chunks int, per int, factor float32, x *float32, sums *float32)
 
-// vec8_f32_avx512 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column.
+// vec8_f32_avx512 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += w[r*ldw+k] * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vec8_f32_avx512(blocks int, chunks int, per int, w *int8, ldw int, scale *float32, lds int, x *float32, y *float32)
+func vec8_f32_avx512(blocks int, whole int, per int, rest int, w *int8, ldw int, scale *float32, lds int, x *float32, y *float32)
 
 // widen8_f32_avx512 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns.
 //
@@ -279,19 +279,19 @@ func vec8_f32_avx512(blocks int, chunks int, per int, w *int8, ldw int, scale *f
 //go:noescape
 func widen8_f32_avx512(chunks int, per int, w *int8, scale *float32, dst *float32)
 
-// vec8z_f32_avx512 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column.
+// vec8z_f32_avx512 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest.
 // Sums are those of the column by group and lane, times -1.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += (w[r*ldw+k]-zero[r*lds+k/(32*per)]) * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vec8z_f32_avx512(blocks int, chunks int, per int, w *int8, ldw int, scale *float32, lds int, zero *int8, sums *float32, x *float32, y *float32)
+func vec8z_f32_avx512(blocks int, whole int, per int, rest int, w *int8, ldw int, scale *float32, lds int, zero *int8, sums *float32, x *float32, y *float32)
 
 // widen8z_f32_avx512 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns.
 //
@@ -302,19 +302,19 @@ func vec8z_f32_avx512(blocks int, chunks int, per int, w *int8, ldw int, scale *
 //go:noescape
 func widen8z_f32_avx512(chunks int, per int, w *int8, scale *float32, zero *int8, dst *float32)
 
-// vec4_f32_avx512 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
+// vec4_f32_avx512 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
 // Sums are those of the column by group and lane, times -8.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += nibble(w[r*ldw:], k)-8 * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vec4_f32_avx512(blocks int, chunks int, per int, w *uint8, ldw int, scale *float32, lds int, sums *float32, x *float32, y *float32)
+func vec4_f32_avx512(blocks int, whole int, per int, rest int, w *uint8, ldw int, scale *float32, lds int, sums *float32, x *float32, y *float32)
 
 // widen4_f32_avx512 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
 //
@@ -325,19 +325,19 @@ func vec4_f32_avx512(blocks int, chunks int, per int, w *uint8, ldw int, scale *
 //go:noescape
 func widen4_f32_avx512(chunks int, per int, w *uint8, scale *float32, dst *float32)
 
-// vec4z_f32_avx512 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
+// vec4z_f32_avx512 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
 // Sums are those of the column by group and lane, times -1.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += (nibble(w[r*ldw:], k)-8-zero[r*lds+k/(32*per)]) * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vec4z_f32_avx512(blocks int, chunks int, per int, w *uint8, ldw int, scale *float32, lds int, zero *int8, sums *float32, x *float32, y *float32)
+func vec4z_f32_avx512(blocks int, whole int, per int, rest int, w *uint8, ldw int, scale *float32, lds int, zero *int8, sums *float32, x *float32, y *float32)
 
 // widen4z_f32_avx512 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
 //
@@ -348,18 +348,18 @@ func vec4z_f32_avx512(blocks int, chunks int, per int, w *uint8, ldw int, scale 
 //go:noescape
 func widen4z_f32_avx512(chunks int, per int, w *uint8, scale *float32, zero *int8, dst *float32)
 
-// vecb_f32_avx512 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column. Code is the next of the row's values, whose first is value[start[r]], where bit k is set, else 0; eight are read wherever one begins.
+// vecb_f32_avx512 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest. Code is the next of the row's values, whose first is value[start[r]], where bit k is set, else 0; eight are read wherever one begins.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += code(r, k) * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vecb_f32_avx512(blocks int, chunks int, per int, bits *uint64, ldw int, start *int, value *int8, scale *float32, lds int, x *float32, y *float32)
+func vecb_f32_avx512(blocks int, whole int, per int, rest int, bits *uint64, ldw int, start *int, value *int8, scale *float32, lds int, x *float32, y *float32)
 
 // widenb_f32_avx512 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns. Code is the next of the row's values, whose first is value[start[r]], where bit k is set, else 0; eight are read wherever one begins.
 //
@@ -370,18 +370,18 @@ func vecb_f32_avx512(blocks int, chunks int, per int, bits *uint64, ldw int, sta
 //go:noescape
 func widenb_f32_avx512(chunks int, per int, bits *uint64, value *int8, scale *float32, dst *float32)
 
-// vec8_f16_avx512 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column.
+// vec8_f16_avx512 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += w[r*ldw+k] * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vec8_f16_avx512(blocks int, chunks int, per int, w *int8, ldw int, scale *uint16, lds int, x *float32, y *float32)
+func vec8_f16_avx512(blocks int, whole int, per int, rest int, w *int8, ldw int, scale *uint16, lds int, x *float32, y *float32)
 
 // widen8_f16_avx512 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns.
 //
@@ -392,19 +392,19 @@ func vec8_f16_avx512(blocks int, chunks int, per int, w *int8, ldw int, scale *u
 //go:noescape
 func widen8_f16_avx512(chunks int, per int, w *int8, scale *uint16, dst *float32)
 
-// vec8z_f16_avx512 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column.
+// vec8z_f16_avx512 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest.
 // Sums are those of the column by group and lane, times -1.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += (w[r*ldw+k]-zero[r*lds+k/(32*per)]) * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vec8z_f16_avx512(blocks int, chunks int, per int, w *int8, ldw int, scale *uint16, lds int, zero *int8, sums *float32, x *float32, y *float32)
+func vec8z_f16_avx512(blocks int, whole int, per int, rest int, w *int8, ldw int, scale *uint16, lds int, zero *int8, sums *float32, x *float32, y *float32)
 
 // widen8z_f16_avx512 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns.
 //
@@ -415,19 +415,19 @@ func vec8z_f16_avx512(blocks int, chunks int, per int, w *int8, ldw int, scale *
 //go:noescape
 func widen8z_f16_avx512(chunks int, per int, w *int8, scale *uint16, zero *int8, dst *float32)
 
-// vec4_f16_avx512 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
+// vec4_f16_avx512 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
 // Sums are those of the column by group and lane, times -8.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += nibble(w[r*ldw:], k)-8 * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vec4_f16_avx512(blocks int, chunks int, per int, w *uint8, ldw int, scale *uint16, lds int, sums *float32, x *float32, y *float32)
+func vec4_f16_avx512(blocks int, whole int, per int, rest int, w *uint8, ldw int, scale *uint16, lds int, sums *float32, x *float32, y *float32)
 
 // widen4_f16_avx512 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
 //
@@ -438,19 +438,19 @@ func vec4_f16_avx512(blocks int, chunks int, per int, w *uint8, ldw int, scale *
 //go:noescape
 func widen4_f16_avx512(chunks int, per int, w *uint8, scale *uint16, dst *float32)
 
-// vec4z_f16_avx512 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
+// vec4z_f16_avx512 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
 // Sums are those of the column by group and lane, times -1.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += (nibble(w[r*ldw:], k)-8-zero[r*lds+k/(32*per)]) * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vec4z_f16_avx512(blocks int, chunks int, per int, w *uint8, ldw int, scale *uint16, lds int, zero *int8, sums *float32, x *float32, y *float32)
+func vec4z_f16_avx512(blocks int, whole int, per int, rest int, w *uint8, ldw int, scale *uint16, lds int, zero *int8, sums *float32, x *float32, y *float32)
 
 // widen4z_f16_avx512 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns. Nibble k of a row is the low one of byte k/32*16+k%16 where k%32 < 16, else the high one.
 //
@@ -461,18 +461,18 @@ func vec4z_f16_avx512(blocks int, chunks int, per int, w *uint8, ldw int, scale 
 //go:noescape
 func widen4z_f16_avx512(chunks int, per int, w *uint8, scale *uint16, zero *int8, dst *float32)
 
-// vecb_f16_avx512 multiplies blocks of four rows of a weight in groups of so many chunks of 32 columns by one column. Code is the next of the row's values, whose first is value[start[r]], where bit k is set, else 0; eight are read wherever one begins.
+// vecb_f16_avx512 multiplies blocks of four rows of a weight by one column: whole groups of per chunks of 32 columns, and one of rest. Code is the next of the row's values, whose first is value[start[r]], where bit k is set, else 0; eight are read wherever one begins.
 //
 //	for r := range 4 * blocks {
 //		var s float32
-//		for k := range 32 * chunks {
+//		for k := range 32 * (whole*per + rest) {
 //			s += code(r, k) * scale[r*lds+k/(32*per)] * x[k]
 //		}
 //		y[r] = s
 //	}
 //
 //go:noescape
-func vecb_f16_avx512(blocks int, chunks int, per int, bits *uint64, ldw int, start *int, value *int8, scale *uint16, lds int, x *float32, y *float32)
+func vecb_f16_avx512(blocks int, whole int, per int, rest int, bits *uint64, ldw int, start *int, value *int8, scale *uint16, lds int, x *float32, y *float32)
 
 // widenb_f16_avx512 makes floats of the row 0 of a weight in groups of so many chunks of 32 columns. Code is the next of the row's values, whose first is value[start[r]], where bit k is set, else 0; eight are read wherever one begins.
 //
