@@ -78,6 +78,13 @@ var models = map[string]struct {
 		map[string][]float32{"w": {1, 0, 2.5, 0}}},
 	"the bias of batch normalisation": {model{conv("1.0, 2.0, 3.0, 4.0", norm), folded("2.0, 4.0, -12.0, -16.0", "-5.0, 3.0"), folded("0.0, 4.0, -12.0, -16.0", "-4.5, 3.0")},
 		map[string][]float32{"w": {0, 2, 3, 4}, "bias": {1.5, 1}}},
+	"what is subtracted in front of a factor": {model{conv("1.0, 2.0, 3.0, 4.0", `
+  %less: f32[2,1,1] = const {1.0, 1.0}
+  %factor: f32[1,2,1,1] = const {2.0, 4.0}
+  %c: f32[1,2,2,1] = Conv "c" (%x, %w)
+  %d: f32[1,2,2,1] = Sub "d" (%c, %less)
+  %y: f32[1,2,2,1] = Mul "y" (%d, %factor)`), folded("2.0, 4.0, 12.0, 16.0", "-2.0, -4.0"), folded("2.0, 4.0, 12.0, 0.0", "-1.0, -5.0")},
+		map[string][]float32{"w": {1, 2, 3, 0}, "less": {0.5, 1.25}}},
 	"a transpose": {model{
 		`graph "g"(%x: f32[1,2]) {
   %w: f32[3,2] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
