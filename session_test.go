@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -30,6 +33,9 @@ func decoderForms() map[string]archs.CachedDecoderConfig {
 		}
 		forms[name] = c
 	}
+	padded := smallDecoder
+	padded.Padding = true
+	forms["padding"] = padded
 	return forms
 }
 
@@ -62,6 +68,22 @@ func tokensFrom(rng *rand.Rand, batch, from, n int) map[string]*tensor.Tensor {
 	return map[string]*tensor.Tensor{"input_ids": ids, "position_ids": at}
 }
 
+// padding hides the second of the tokens so far where a model asks.
+func padding(m *spc.Model, in map[string]*tensor.Tensor, batch, length int) {
+	for _, p := range m.Inputs() {
+		if p.Name != "attention_mask" {
+			continue
+		}
+		mask := tensor.New(tensor.I64, batch, length)
+		for i := range tensor.Data[int64](mask) {
+			if tensor.Data[int64](mask)[i] = 1; i%length == 1 {
+				tensor.Data[int64](mask)[i] = 0
+			}
+		}
+		in[p.Name] = mask
+	}
+}
+
 // The steps of a session compute what the model computes when it is given the past, and what it computes of all tokens at
 // once, whatever the form of the caches.
 func TestSessions(t *testing.T) {
@@ -89,6 +111,7 @@ func TestSessions(t *testing.T) {
 				past := map[string]*tensor.Tensor{}
 				for _, n := range []int{5, 1, 1, 3, 1, 1, 1} {
 					in := tokensFrom(rng, batch, length, n)
+					padding(m, in, batch, length+n)
 					got, want := map[string]*tensor.Tensor{}, map[string]*tensor.Tensor{}
 					if err := s.Step(t.Context(), in, got); err != nil {
 						t.Fatal(err)
@@ -144,12 +167,23 @@ func TestStepsDoNotAllocate(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			in, out := tokensFrom(rand.New(rand.NewPCG(1, 1)), 1, 0, 1), map[string]*tensor.Tensor{}
-			if err := s.Step(ctx, in, out); err != nil {
+			masks := map[int]*tensor.Tensor{}
+			for length := range 1 + 1 + 1024 {
+				padding(m, in, 1, length+1)
+				masks[length] = in["attention_mask"]
+			}
+			step := func() error {
+				if in["attention_mask"] = masks[s.Length()]; !c.Padding {
+					delete(in, "attention_mask")
+				}
+				return s.Step(ctx, in, out)
+			}
+			if err := step(); err != nil {
 				t.Fatal(err)
 			}
 			if n := testing.AllocsPerRun(1024, func() { // and once before
 				tensor.Data[int64](in["position_ids"])[0]++
-				if err := s.Step(ctx, in, out); err != nil {
+				if err := step(); err != nil {
 					t.Fatal(err)
 				}
 			}); n != 0 {
@@ -159,6 +193,38 @@ func TestStepsDoNotAllocate(t *testing.T) {
 				t.Errorf("length %d", s.Length())
 			}
 		})
+	}
+}
+
+// A mask as long as a cache and the tokens of a step is one of their order and of padding, and no other size is taken for it.
+func TestMaskOfPastAndTokens(t *testing.T) {
+	c, dump := smallDecoder, t.TempDir()
+	c.Padding = true
+	m, _ := decoder(t, c, spc.CompileOptions{Debug: spc.DebugOptions{DumpDir: dump}})
+	texts, err := filepath.Glob(filepath.Join(dump, "*"))
+	if err != nil || len(texts) == 0 {
+		t.Fatal(err, len(texts))
+	}
+	ordered := regexp.MustCompile(`= Attention [^\n]*, %[^\n]*Unsqueeze[^\n]*\) \{[^\n]*is_causal = 1[^\n]*spc_aligned = 1`)
+	most := 0
+	for _, path := range texts {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, len(ordered.FindAll(text, -1)))
+	}
+	if most != c.Layers {
+		t.Errorf("%d attentions know their order and have a mask of padding, want %d", most, c.Layers)
+	}
+	in := tokensFrom(rand.New(rand.NewPCG(1, 1)), 1, 0, 3)
+	for name, x := range emptyPast(m, 1) {
+		in[name] = x
+	}
+	in["attention_mask"] = tensor.From([]int64{1, 1, 1, 1}, 1, 4)
+	_, err = m.Run(t.Context(), in)
+	if want := "input attention_mask is i64[1,4], want i64[batch,(past+tokens)] with (past+tokens) = 3"; !errors.Is(err, spc.ErrInvalid) || !strings.Contains(fmt.Sprint(err), want) {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

@@ -230,8 +230,10 @@ func tokenSymbol(inputs, outputs []spc.Port, ties map[string]string) (string, er
 	var open []string
 	for _, p := range untied(inputs, ties) {
 		for _, d := range p.Dims {
-			if s := d.Symbol(); s != "" && !own[s] && !choose.NamesBatch(s) && !slices.Contains(open, s) {
-				open = append(open, s)
+			for _, s := range d.Symbols() {
+				if !own[s] && !choose.NamesBatch(s) && !slices.Contains(open, s) {
+					open = append(open, s)
+				}
 			}
 		}
 	}
@@ -247,9 +249,12 @@ func (d *decoder) inputs(behind, n int) (map[string]*tensor.Tensor, error) {
 	dims[d.tokens] = n
 	for _, p := range d.ports {
 		for i, e := range p.Dims {
-			if s := e.Symbol(); s != "" && i > 0 && !choose.NamesBatch(s) {
-				if _, known := dims[s]; !known { // all tokens, as a mask has them
-					dims[s] = behind + n
+			for _, s := range e.Symbols() {
+				if _, known := dims[s]; known || i == 0 || choose.NamesBatch(s) {
+					continue
+				}
+				if dims[s] = behind + n; e.Computed() { // all tokens, as a mask has them: those before, or what they are with these
+					dims[s] = behind
 				}
 			}
 		}

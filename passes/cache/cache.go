@@ -41,10 +41,13 @@ var ErrGrowing = errors.New("caches cannot stay where they are")
 // leads to a mask.
 func Rewrite(g *ir.Graph, ties []Tie) (*Static, error) {
 	s, err := rewrite(g, ties, true)
-	if err != nil {
-		s, err = rewrite(g, ties, false)
+	if err == nil {
+		return s, nil
 	}
-	return s, err
+	if s, other := rewrite(g, ties, false); other == nil {
+		return s, nil
+	}
+	return nil, err
 }
 
 func rewrite(g *ir.Graph, ties []Tie, masks bool) (*Static, error) {
@@ -168,7 +171,7 @@ func (r *rewriting) masks() {
 			continue
 		}
 		for axis, d := range v.Type.Dims {
-			if !d.Known() && axis > 0 && !slices.ContainsFunc(d.Symbols(), func(s string) bool { return slices.Contains(known, s) }) {
+			if d == r.total || !d.Known() && axis > 0 && !slices.ContainsFunc(d.Symbols(), func(s string) bool { return slices.Contains(known, s) }) {
 				r.Padded[i], r.axes[v] = axis, axis
 			}
 		}
@@ -296,7 +299,7 @@ func (r *rewriting) attention(n *ir.Node, o *op.Attention) error {
 			return refuse(n, "%s is %v, and not as long as a cache", v.Name, v.Type)
 		}
 	}
-	if o.Causal || o.LeftWindow >= 0 || o.RightWindow >= 0 {
+	if !o.Aligned && (o.Causal || o.LeftWindow >= 0 || o.RightWindow >= 0) {
 		return refuse(n, "it counts the first query from the first key of a cache")
 	}
 	for _, v := range n.Outputs[1:] {
@@ -438,7 +441,9 @@ func (r *rewriting) apply() error {
 	for _, n := range r.attends {
 		in := append(slices.Clone(n.Inputs), slices.Repeat([]*ir.Value{nil}, 7-len(n.Inputs))...)
 		in[6] = r.length
-		g.ReplaceUses(n.Outputs[0], r.add(n, n.Name+".cached", n.Op, in...))
+		o := *n.Op.(*op.Attention)
+		o.Aligned = false // as the last query stands at the last key of what counts
+		g.ReplaceUses(n.Outputs[0], r.add(n, n.Name+".cached", &o, in...))
 	}
 	return nil
 }

@@ -36,6 +36,13 @@ var graphs = map[string]string{
   %nv: f32[b,2,(p+s),3] = Concat "nv" (%pv, %v) {axis = 2}
   %y: f32[b,4,s,3] = Attention "a" (%q, %nk, %nv, %m)
   return %y, %nk, %nv }`,
+	"a mask as long as a cache, and an order": `graph "g"(%q: f32[b,4,s,2], %k: f32[b,2,s,2], %v: f32[b,2,s,3], %m: bool[b,(p+s)], %pk: f32[b,2,p,2], %pv: f32[b,2,p,3]) {
+  %axes: i64[2] = const {1, 2}
+  %nk: f32[b,2,(p+s),2] = Concat "nk" (%pk, %k) {axis = 2}
+  %nv: f32[b,2,(p+s),3] = Concat "nv" (%pv, %v) {axis = 2}
+  %wide: bool[b,1,1,(p+s)] = Unsqueeze "wide" (%m, %axes)
+  %y: f32[b,4,s,3] = Attention "a" (%q, %nk, %nv, %wide) {is_causal = 1, left_window_size = 3, spc_aligned = 1}
+  return %y, %nk, %nv }`,
 	"a mask of positions": `graph "g"(%q: f32[b,2,s,2], %k: f32[b,2,s,2], %v: f32[b,2,s,3], %at: i64[b,1,s,1], %pk: f32[b,2,p,2], %pv: f32[b,2,p,3]) {
   %zero: i64[] = const {0}
   %one: i64[] = const {1}

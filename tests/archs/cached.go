@@ -3,6 +3,8 @@ package archs
 import (
 	"fmt"
 	"math"
+
+	"spc/ir/onnx/onnxpb"
 )
 
 // CachedDecoderConfig sizes a decoder with caches of keys and values. KVHeads divides Heads.
@@ -13,6 +15,9 @@ type CachedDecoderConfig struct {
 	Fused bool
 	// Tokens makes the caches [batch, tokens, heads, depth], and not [batch, heads, tokens, depth]. Fused ones are the latter.
 	Tokens bool
+	// Padding adds an input attention_mask, int64 [batch, past + tokens], whose zeros hide keys, and of which the mask has its size, as
+	// Optimum writes it. Least makes what is hidden the least number of the type, and not minus infinity.
+	Padding, Least bool
 }
 
 // CachedDecoder builds a pre-norm decoder (Radford et al., 2019, "Language Models are Unsupervised Multitask Learners") that
@@ -44,7 +49,11 @@ func CachedDecoder(c CachedDecoderConfig, seed uint64) (*Model, error) {
 	x = e.Node("Add", nil, x, e.Node("Gather", nil, e.Weight("positions", Fill{Std: 0.5}, c.Positions, c.Hidden), at))
 	mask := ""
 	if !c.Fused {
-		mask = c.mask(b.Scope("mask"), ids, at, pasts[0][0])
+		there := ""
+		if c.Padding {
+			there = b.Input("attention_mask", Int64, "batch", "past + tokens")
+		}
+		mask = c.mask(b.Scope("mask"), ids, at, pasts[0][0], there)
 	}
 	norm := func(b *Builder, x string) string { return layerNorm(b, x, c.Hidden, 1e-5) }
 	for i := range c.Layers {
@@ -77,12 +86,24 @@ func (c CachedDecoderConfig) axis() int {
 	return 2
 }
 
-// mask adds what scores [batch, heads, tokens, total] get: nothing where a key is not behind the token, else minus infinity.
-func (c CachedDecoderConfig) mask(b *Builder, ids, at, past string) string {
-	total := b.Node("Add", nil, dim(b, past, c.axis()), dim(b, ids, 1))
+// mask adds what scores [batch, heads, tokens, total] get: nothing where a key is not behind the token, nor hidden as padding.
+func (c CachedDecoderConfig) mask(b *Builder, ids, at, past, there string) string {
+	hide := math.Inf(-1)
+	if c.Least {
+		hide = -math.MaxFloat32
+	}
+	if there == "" {
+		total := b.Node("Add", nil, dim(b, past, c.axis()), dim(b, ids, 1))
+		keys := b.Node("Range", nil, b.Index(0), total, b.Index(1))
+		sees := b.Node("LessOrEqual", nil, keys, b.Node("Unsqueeze", nil, at, b.Ints(1, 3)))
+		return b.Node("Where", nil, sees, b.Scalar(0), b.Scalar(hide))
+	}
+	before, total := dim(b, past, c.axis()), dim(b, there, 1)
 	keys := b.Node("Range", nil, b.Index(0), total, b.Index(1))
-	sees := b.Node("LessOrEqual", nil, keys, b.Node("Unsqueeze", nil, at, b.Ints(1, 3)))
-	return b.Node("Where", nil, sees, b.Scalar(0), b.Scalar(math.Inf(-1)))
+	places := b.Node("Range", nil, before, b.Node("Add", nil, before, dim(b, ids, 1)), b.Index(1))
+	sees := b.Node("LessOrEqual", nil, keys, b.Node("Unsqueeze", nil, places, b.Ints(1)))
+	shown := b.Node("Unsqueeze", nil, b.Node("Cast", Attrs{"to": int(onnxpb.TensorProto_BOOL)}, there), b.Ints(1, 2))
+	return b.Node("Where", nil, b.Node("And", nil, sees, shown), b.Scalar(0), b.Scalar(hide))
 }
 
 // attention adds attention of x on itself and the past, and returns what it adds to x and the caches that the next step gets.
