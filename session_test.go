@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,6 +37,13 @@ func decoderForms() map[string]archs.CachedDecoderConfig {
 	padded := smallDecoder
 	padded.Padding = true
 	forms["padding"] = padded
+	padded.Least = true
+	forms["padding of the least number"] = padded
+	for _, padding := range []bool{false, true} {
+		c := smallDecoder
+		c.KVHeads, c.Grouped, c.Padding = 2, true, padding
+		forms[fmt.Sprintf("grouped queries of ONNX Runtime, padding=%v", padding)] = c
+	}
 	return forms
 }
 
@@ -68,19 +76,28 @@ func tokensFrom(rng *rand.Rand, batch, from, n int) map[string]*tensor.Tensor {
 	return map[string]*tensor.Tensor{"input_ids": ids, "position_ids": at}
 }
 
-// padding hides the second of the tokens so far where a model asks.
-func padding(m *spc.Model, in map[string]*tensor.Tensor, batch, length int) {
+// lengths sets the inputs that tell of all tokens so far. A mask hides one of them: the second, or the first, before which there is none,
+// where what hides is a number.
+func lengths(m *spc.Model, c archs.CachedDecoderConfig, in map[string]*tensor.Tensor, batch, length int) {
+	hide := 1
+	if c.Least {
+		hide = 0
+	}
 	for _, p := range m.Inputs() {
-		if p.Name != "attention_mask" {
-			continue
-		}
-		mask := tensor.New(tensor.I64, batch, length)
-		for i := range tensor.Data[int64](mask) {
-			if tensor.Data[int64](mask)[i] = 1; i%length == 1 {
-				tensor.Data[int64](mask)[i] = 0
+		switch p.Name {
+		case "attention_mask":
+			mask := tensor.New(tensor.I64, batch, length)
+			for i := range tensor.Data[int64](mask) {
+				if tensor.Data[int64](mask)[i] = 1; i%length == hide && !c.Grouped {
+					tensor.Data[int64](mask)[i] = 0
+				}
 			}
+			in[p.Name] = mask
+		case "seqlens_k":
+			in[p.Name] = tensor.From(slices.Repeat([]int32{int32(length - 1)}, batch), batch)
+		case "total_sequence_length":
+			in[p.Name] = tensor.Scalar(int32(length))
 		}
-		in[p.Name] = mask
 	}
 }
 
@@ -111,7 +128,7 @@ func TestSessions(t *testing.T) {
 				past := map[string]*tensor.Tensor{}
 				for _, n := range []int{5, 1, 1, 3, 1, 1, 1} {
 					in := tokensFrom(rng, batch, length, n)
-					padding(m, in, batch, length+n)
+					lengths(m, c, in, batch, length+n)
 					got, want := map[string]*tensor.Tensor{}, map[string]*tensor.Tensor{}
 					if err := s.Step(t.Context(), in, got); err != nil {
 						t.Fatal(err)
@@ -167,15 +184,13 @@ func TestStepsDoNotAllocate(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			in, out := tokensFrom(rand.New(rand.NewPCG(1, 1)), 1, 0, 1), map[string]*tensor.Tensor{}
-			masks := map[int]*tensor.Tensor{}
-			for length := range 1 + 1 + 1024 {
-				padding(m, in, 1, length+1)
-				masks[length] = in["attention_mask"]
+			told := make([]map[string]*tensor.Tensor, 1+1+1024)
+			for i := range told {
+				told[i] = map[string]*tensor.Tensor{}
+				lengths(m, c, told[i], 1, i+1)
 			}
 			step := func() error {
-				if in["attention_mask"] = masks[s.Length()]; !c.Padding {
-					delete(in, "attention_mask")
-				}
+				maps.Copy(in, told[s.Length()])
 				return s.Step(ctx, in, out)
 			}
 			if err := step(); err != nil {
@@ -199,7 +214,7 @@ func TestStepsDoNotAllocate(t *testing.T) {
 // A mask as long as a cache and the tokens of a step is one of their order and of padding, and no other size is taken for it.
 func TestMaskOfPastAndTokens(t *testing.T) {
 	c, dump := smallDecoder, t.TempDir()
-	c.Padding = true
+	c.Padding, c.Least = true, true
 	m, _ := decoder(t, c, spc.CompileOptions{Debug: spc.DebugOptions{DumpDir: dump}})
 	texts, err := filepath.Glob(filepath.Join(dump, "*"))
 	if err != nil || len(texts) == 0 {

@@ -229,6 +229,9 @@ func tokenSymbol(inputs, outputs []spc.Port, ties map[string]string) (string, er
 	}
 	var open []string
 	for _, p := range untied(inputs, ties) {
+		if strings.Contains(p.Name, "mask") { // of all tokens
+			continue
+		}
 		for _, d := range p.Dims {
 			for _, s := range d.Symbols() {
 				if !own[s] && !choose.NamesBatch(s) && !slices.Contains(open, s) {
@@ -268,9 +271,15 @@ func (d *decoder) inputs(behind, n int) (map[string]*tensor.Tensor, error) {
 		if _, given := d.given[p.Name]; given || !p.DType.IsInt() {
 			continue
 		}
-		x := in[p.Name]
-		each := x.Dim(max(0, x.Rank()-1))
+		x, each := in[p.Name], 1
+		if x.Rank() > 0 {
+			each = x.Dim(x.Rank() - 1)
+		}
 		switch {
+		case p.Name == "seqlens_k": // as GroupQueryAttention has them
+			in[p.Name] = counted(x, func(int) int64 { return int64(behind + n - 1) })
+		case p.Name == "total_sequence_length":
+			in[p.Name] = counted(x, func(int) int64 { return int64(behind + n) })
 		case strings.Contains(p.Name, "position"):
 			in[p.Name] = counted(x, func(i int) int64 { return int64(behind + i%each) })
 		case strings.Contains(p.Name, "mask"):

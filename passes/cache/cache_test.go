@@ -64,6 +64,87 @@ var graphs = map[string]string{
   %sk: f32[b,2,(p+s),2] = Mul "sk" (%hk, %half)
   %y: f32[b,2,s,3] = Attention "a" (%hq, %sk, %hv)
   return %y, %nk, %nv }`,
+	"placed by lengths": `graph "g"(%q: f32[b,4,s,2], %k: f32[b,2,s,2], %v: f32[b,2,s,3], %last: i64[b], %total: i64[], %pk: f32[b,2,p,2], %pv: f32[b,2,p,3]) {
+  %zero: i64[] = const {0}
+  %one: i64[] = const {1}
+  %zeros: i64[6] = const {0, 0, 0, 0, 0, 0}
+  %none: i64[1] = const {0}
+  %column: i64[2] = const {-1, 1}
+  %single: i64[1] = const {1}
+  %axes: i64[2] = const {1, 3}
+  %t: i64[1] = Reshape "t" (%total, %single)
+  %tokens: i64[1] = Shape "tokens" (%k) {start = 2, end = 3}
+  %end: i64[b] = Add "end" (%last, %one)
+  %from: i64[b] = Sub "from" (%end, %tokens)
+  %first: bool[1] = Equal "first" (%t, %tokens)
+  %clear: i64[b] = Mul "clear" (%from, %zero)
+  %start: i64[b] = Where "start" (%first, %clear, %from)
+  %havek: i64[1] = Shape "havek" (%pk) {start = 2, end = 3}
+  %lessk: i64[1] = Sub "lessk" (%t, %havek)
+  %morek: i64[1] = Max "morek" (%lessk, %none)
+  %listk: i64[8] = Concat "listk" (%zeros, %morek, %none) {axis = 0}
+  %widek: f32[*] = Pad "widek" (%pk, %listk)
+  %nk: f32[*] = TensorScatter "nk" (%widek, %k, %start) {axis = 2}
+  %havev: i64[1] = Shape "havev" (%pv) {start = 2, end = 3}
+  %lessv: i64[1] = Sub "lessv" (%t, %havev)
+  %morev: i64[1] = Max "morev" (%lessv, %none)
+  %listv: i64[8] = Concat "listv" (%zeros, %morev, %none) {axis = 0}
+  %widev: f32[*] = Pad "widev" (%pv, %listv)
+  %nv: f32[*] = TensorScatter "nv" (%widev, %v, %start)
+  %size: i64[1] = Shape "size" (%nk) {start = 2, end = 3}
+  %rows: i64[] = Squeeze "rows" (%size, %none)
+  %keys: i64[*] = Range "keys" (%zero, %rows, %one)
+  %many: i64[] = Squeeze "many" (%tokens, %none)
+  %count: i64[s] = Range "count" (%zero, %many, %one)
+  %begins: i64[b,1] = Reshape "begins" (%start, %column)
+  %at: i64[b,s] = Add "at" (%begins, %count)
+  %at4: i64[b,1,s,1] = Unsqueeze "at4" (%at, %axes)
+  %sees: bool[*] = LessOrEqual "sees" (%keys, %at4)
+  %y: f32[b,4,s,3] = Attention "a" (%q, %nk, %nv, %sees)
+  return %y, %nk, %nv }`,
+	"placed by a mask": `graph "g"(%q: f32[b,4,s,2], %k: f32[b,2,s,2], %v: f32[b,2,s,3], %mask: i64[b,t], %pk: f32[b,2,p,2], %pv: f32[b,2,p,3]) {
+  %zero: i64[] = const {0}
+  %one: i64[] = const {1}
+  %zeros: i64[6] = const {0, 0, 0, 0, 0, 0}
+  %none: i64[1] = const {0}
+  %column: i64[2] = const {-1, 1}
+  %single: i64[1] = const {1}
+  %axes: i64[2] = const {1, 3}
+  %all: i64[1] = const {1}
+  %sum: i64[b] = ReduceSum "sum" (%mask, %all) {keepdims = 0}
+  %last: i64[b] = Sub "last" (%sum, %one)
+  %shape: i64[2] = Shape "shape" (%mask)
+  %total: i64[] = Gather "total" (%shape, %one)
+  %tt: i64[1] = Reshape "tt" (%total, %single)
+  %tokens: i64[1] = Shape "tokens" (%k) {start = 2, end = 3}
+  %end: i64[b] = Add "end" (%last, %one)
+  %from: i64[b] = Sub "from" (%end, %tokens)
+  %first: bool[1] = Equal "first" (%tt, %tokens)
+  %clear: i64[b] = Mul "clear" (%from, %zero)
+  %start: i64[b] = Where "start" (%first, %clear, %from)
+  %havek: i64[1] = Shape "havek" (%pk) {start = 2, end = 3}
+  %lessk: i64[1] = Sub "lessk" (%tt, %havek)
+  %morek: i64[1] = Max "morek" (%lessk, %none)
+  %listk: i64[8] = Concat "listk" (%zeros, %morek, %none) {axis = 0}
+  %widek: f32[*] = Pad "widek" (%pk, %listk)
+  %nk: f32[*] = TensorScatter "nk" (%widek, %k, %start) {axis = 2}
+  %havev: i64[1] = Shape "havev" (%pv) {start = 2, end = 3}
+  %lessv: i64[1] = Sub "lessv" (%tt, %havev)
+  %morev: i64[1] = Max "morev" (%lessv, %none)
+  %listv: i64[8] = Concat "listv" (%zeros, %morev, %none) {axis = 0}
+  %widev: f32[*] = Pad "widev" (%pv, %listv)
+  %nv: f32[*] = TensorScatter "nv" (%widev, %v, %start)
+  %size: i64[1] = Shape "size" (%nk) {start = 2, end = 3}
+  %rows: i64[] = Squeeze "rows" (%size, %none)
+  %keys: i64[*] = Range "keys" (%zero, %rows, %one)
+  %many: i64[] = Squeeze "many" (%tokens, %none)
+  %count: i64[s] = Range "count" (%zero, %many, %one)
+  %begins: i64[b,1] = Reshape "begins" (%start, %column)
+  %at: i64[b,s] = Add "at" (%begins, %count)
+  %at4: i64[b,1,s,1] = Unsqueeze "at4" (%at, %axes)
+  %sees: bool[*] = LessOrEqual "sees" (%keys, %at4)
+  %y: f32[b,4,s,3] = Attention "a" (%q, %nk, %nv, %sees)
+  return %y, %nk, %nv }`,
 	"a state beside them": `graph "g"(%x: f32[b,1,s,2], %pk: f32[b,1,p,2], %pc: f32[b,1,1,2]) {
   %axes: i64[1] = const {2}
   %nk: f32[b,1,(p+s),2] = Concat "nk" (%pk, %x) {axis = 2}
@@ -156,6 +237,10 @@ func TestRewrittenGraphsComputeTheSame(t *testing.T) {
 				}
 				for i, axis := range static.Padded {
 					wide[i] = stretched(in[i], axis, capacity)
+					if rest := wide[i]; g.Inputs[i].Name == "mask" { // which is zero behind what counts
+						wide[i] = tensor.New(rest.DType(), rest.Shape()...)
+						rows(wide[i], axis, 0, in[i])
+					}
 				}
 				wide[static.Start] = tensor.From(slices.Repeat([]int64{int64(length)}, batch), batch)
 				wide[static.Length] = tensor.From(slices.Repeat([]int64{int64(total)}, batch), batch)
@@ -196,6 +281,11 @@ func inputs(g *ir.Graph, rng *rand.Rand, sizes map[string]int, length int) []*te
 		in[i] = tensor.New(v.Type.DType, shape...)
 		switch v.Type.DType {
 		case tensor.I64:
+			told := map[string]int{"last": sizes["t"] - 1, "total": sizes["t"], "mask": 1}
+			if n, is := told[v.Name]; is {
+				copy(tensor.Data[int64](in[i]), slices.Repeat([]int64{int64(n)}, in[i].Len()))
+				break
+			}
 			for j := range tensor.Data[int64](in[i]) {
 				tensor.Data[int64](in[i])[j] = int64(length + j%sizes["s"])
 			}
@@ -242,6 +332,17 @@ func TestTheMeanOfWhatIsAppended(t *testing.T) {
 	}
 	if want := []float32{1, 2, 6, 99}; !slices.Equal(buffer.F32s(), want) {
 		t.Errorf("the buffer is %v, want %v", buffer.F32s(), want)
+	}
+}
+
+// Lengths that a graph is given are told, so that steps can be checked.
+func TestLengthsThatAreGiven(t *testing.T) {
+	for name, want := range map[string][2][]int{"placed by lengths": {{4}, {3}}, "placed by a mask": {}} {
+		g := graphtest.Parse(t, graphs[name])
+		static, err := cache.Rewrite(g, ties(g))
+		if err != nil || !slices.Equal(static.Totals, want[0]) || !slices.Equal(static.Lasts, want[1]) || static.Added != ir.Sym("s") {
+			t.Errorf("%s: %+v, %v", name, static, err)
+		}
 	}
 }
 
