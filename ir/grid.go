@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"spc/ir/tensor"
@@ -137,6 +138,45 @@ func (g Grid) with(f func(t *tensor.Tensor) *tensor.Tensor) *Grid {
 		g.Zeros = f(g.Zeros)
 	}
 	return &g
+}
+
+// Scaled returns the grid on which w, a weight on g, lies once its elements are multiplied by a factor for each index along an axis, and
+// the elements there, which differ from the products by what rounding the scales does. The grid is nil where blocks lie along the
+// axis, or f32 cannot hold a scale. Scales stay f16 where that holds them.
+func (g *Grid) Scaled(w *tensor.Tensor, axis int, factors []float64) (*Grid, *tensor.Tensor) {
+	shape := w.Shape()
+	if axis >= g.Axis && axis <= g.Axis+g.More {
+		return nil, nil
+	}
+	size, after := elems(shape[g.Axis:g.Axis+g.More+1]), elems(shape[g.Axis+g.More+1:])
+	blocks := (size + g.Block - 1) / g.Block
+	inner := elems(shape[axis+1:]) // elements of w from one index along the axis to the next
+	if axis < g.Axis {
+		inner = inner / max(1, size) * blocks // scales
+	}
+	was := g.Scales.To(tensor.F32).F32s()
+	scales := tensor.New(tensor.F32, g.Scales.Shape()...)
+	for i := range scales.F32s() {
+		f := factors[i/max(1, inner)%shape[axis]]
+		v := float32(float64(was[i]) * f)
+		if v-v != 0 || v == 0 && was[i] != 0 {
+			return nil, nil
+		}
+		scales.F32s()[i] = v
+	}
+	out := *g
+	out.Scales = scales
+	if half := scales.To(g.Scales.DType()); slices.Equal(half.To(tensor.F32).F32s(), scales.F32s()) {
+		out.Scales = half
+	}
+	t := tensor.New(tensor.F32, shape...)
+	for i, v := range w.F32s() {
+		at := (i/(size*after)*blocks+i/after%size/g.Block)*after + i%after
+		if v != 0 {
+			t.F32s()[i] = float32(math.Round(float64(v)/float64(was[at]))) * scales.F32s()[at]
+		}
+	}
+	return &out, t
 }
 
 // Encode returns the codes i8 of w, f32 of the shape that the grid is checked for, which is 2; false where an element is

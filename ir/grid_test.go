@@ -1,6 +1,7 @@
 package ir_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -132,5 +133,52 @@ func TestGridViews(t *testing.T) {
 	g := &ir.Grid{Bits: 4, Axis: 1, More: 1, Block: 16, Scales: tensor.From(make([]float32, 6), 3, 2)}
 	if g.Reshape([]int{3, 4, 8}, []int{6, 16}) != nil || g.Reshape([]int{3, 4, 8}, []int{96}) != nil {
 		t.Error("a grid of blocks that rows cut")
+	}
+}
+
+// TestGridScaled scales weights of one to three axes along another than that of their blocks, and wants each element near the product, and on the grid.
+func TestGridScaled(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 300 {
+		m, k, block := 1+r.IntN(5), 1+r.IntN(70), ir.GridBlock<<r.IntN(2)
+		g := &ir.Grid{Bits: 8, Axis: 1, Block: block}
+		scales, codes := make([]float32, m*((k+block-1)/block)), make([]int8, m*k)
+		for i := range scales {
+			scales[i] = float32(1+r.IntN(60)) / 64
+		}
+		for i := range codes {
+			codes[i] = int8(r.IntN(256) - 128)
+		}
+		if g.Scales = tensor.From(scales, m, len(scales)/m); r.IntN(2) == 0 {
+			g.Scales = g.Scales.To(tensor.F16)
+		}
+		w := g.Decode(tensor.From(codes, m, k))
+		factors := make([]float64, m)
+		for i := range factors {
+			factors[i] = []float64{0.5, 2, r.NormFloat64()}[r.IntN(3)]
+		}
+		view, shape := ir.View{RowAxes: 1}, []int{m, k}
+		axis := 0
+		if r.IntN(2) == 0 { // blocks along the first axis
+			w, g = w.Permute(1, 0), g.Permute(1, 0)
+			view.Perm, shape, axis = []int{1, 0}, []int{k, m}, 1
+		}
+		if g, _ := g.Scaled(w, 1-axis, make([]float64, k)); g != nil {
+			t.Fatal("scaled along blocks")
+		}
+		scaled, got := g.Scaled(w, axis, factors)
+		if scaled == nil {
+			t.Fatalf("seed %d: no grid", seed)
+		}
+		at := scaled.Matrix(view, shape)
+		if _, ok := at.Encode(view.Matrix(got)); !ok || at.Check([]int{m, k}) != nil {
+			t.Fatalf("seed %d: an element is not on the grid", seed)
+		}
+		for i, v := range view.Matrix(got).F32s() {
+			if want := float64(view.Matrix(w).F32s()[i]) * factors[i/k]; math.Abs(float64(v)-want) > 3e-7*math.Abs(want) {
+				t.Fatalf("seed %d: element %d is %g, want %g", seed, i, v, want)
+			}
+		}
 	}
 }
