@@ -506,7 +506,7 @@ func (o *CompileOptions) open(g *ir.Graph, info *onnx.Info) (map[string]Sizes, e
 	open := map[string]bool{}
 	for _, v := range g.Inputs {
 		for _, d := range v.Type.Dims {
-			open[d.Symbol()] = !d.Known() && !d.Fresh()
+			open[d.Symbol()] = !d.Known() && !d.Fresh() && !d.Computed()
 		}
 	}
 	sizes := map[string]Sizes{}

@@ -158,10 +158,7 @@ func runChained(t *testing.T, g *ir.Graph, in []*tensor.Tensor, o backend.Option
 func TestChainsAgreeWithOperators(t *testing.T) {
 	const seed = 44
 	t.Logf("seed %d", seed)
-	rounds := 120
-	if testing.Short() { // what runs at once is the same in all
-		rounds = 8
-	}
+	rounds := rounds(120)
 	formed, seen := 0, map[string]bool{}
 	for round := range rounds {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
