@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/mmcloughlin/avo/attr"
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
@@ -35,7 +36,7 @@ type groupForm struct {
 
 // groupProducts generates kernels of weights in groups.
 func groupProducts() {
-	places := bitmapPlaces("places", 1)
+	places := groupPlaces()
 	groupNibbles(isas[0])
 	for _, a := range isas {
 		groupSums(a)
@@ -149,6 +150,24 @@ func groupTake(n, per, left Register) {
 	SUBQ(n, left)
 }
 
+// groupPlaces is a table by eight bits of where the bytes of eight double words come from: for each bit that is set the highest from how
+// many are set below it, and nothing, which instructions that shuffle know as 128, for all others.
+func groupPlaces() Mem {
+	table := GLOBL("places", attr.RODATA|attr.NOPTR)
+	for set := range 256 {
+		n := 0
+		for bit := range 8 {
+			place := uint32(0x80)
+			if set>>bit&1 == 1 {
+				place = uint32(n)
+				n++
+			}
+			DATA(4*(8*set+bit), U32(place<<24|0x808080))
+		}
+	}
+	return table
+}
+
 // groupNibbles generates what makes i8 of a stream of halves of bytes.
 func groupNibbles(a isa) {
 	name := "nibbles_" + a.name
@@ -223,6 +242,7 @@ type groupLoop struct {
 	places               Register            // of bitmaps without masks
 	x, sums              Register
 	next                 Register   // of codes to fetch
+	both                 GPVirtual  // the number of values of a pair
 	low                  VecVirtual // 15 in each double word
 	eight                VecVirtual
 	acc, group           [groupRows]VecVirtual
@@ -354,8 +374,19 @@ func (l *groupLoop) run() {
 
 	to := GP64()
 	MOVQ(y, to)
+	var unit VecVirtual
+	if l.places != nil {
+		unit = l.isa.vec()
+		bits := GP32()
+		MOVL(U32((127-24)<<23), bits)
+		VMOVD(bits, unit.AsX())
+	}
 	for r, acc := range l.acc {
-		VMOVSS(l.sum(acc).AsX(), Mem{Base: to, Disp: 4 * r})
+		sum := l.sum(acc).AsX()
+		if unit != nil {
+			VMULSS(unit.AsX(), sum, sum)
+		}
+		VMOVSS(sum, Mem{Base: to, Disp: 4 * r})
 	}
 	add(4*groupRows, to)
 	MOVQ(to, y)
@@ -398,8 +429,9 @@ func (l *groupLoop) constants() {
 		l.next = GP64()
 	}
 	if l.kind == groupBitmap && l.lanes == 8 {
-		l.places = GP64()
+		l.places, l.both = GP64(), GP64()
 		LEAQ(l.table, l.places)
+		XORQ(l.both, l.both)
 	}
 }
 
@@ -491,6 +523,10 @@ func (l *groupLoop) chunk() {
 	size := l.chunkBytes()
 	switch l.kind {
 	case groupWhole, groupBitmap:
+		if l.places != nil {
+			l.pairs()
+			break
+		}
 		for i := 0; i < groupChunk; i += l.lanes {
 			x := l.vecAt(l.x, i)
 			for r := range l.group {
@@ -519,6 +555,36 @@ func (l *groupLoop) chunk() {
 	}
 	add(size, l.codes.at)
 	add(4*groupChunk, l.x)
+}
+
+// pairs multiplies a chunk of a bitmap by eight columns after the other, two times eight of a row together: of these the values
+// are counted at once.
+func (l *groupLoop) pairs() {
+	for i := 0; i < groupChunk; i += 2 * l.lanes {
+		x0, x1 := l.vecAt(l.x, i), l.vecAt(l.x, i+l.lanes)
+		for r, value := range l.values {
+			first, second, n := GP64(), GP64(), GP64()
+			MOVBLZX(l.codes.row(r, i/8), first.As32())
+			POPCNTL(first.As32(), n.As32())
+			v0 := l.spread(Mem{Base: value}, first)
+			MOVBLZX(l.codes.row(r, i/8+1), second.As32())
+			POPCNTW(l.codes.row(r, i/8), l.both.As16())
+			v1 := l.spread(Mem{Base: value, Index: n, Scale: 1}, second)
+			ADDQ(l.both, value)
+			VFMADD231PS(x0, v0, l.group[r])
+			VFMADD231PS(x1, v1, l.group[r])
+		}
+	}
+}
+
+// spread returns values at the places of bits, as floats times 2^24, zeros elsewhere.
+func (l *groupLoop) spread(values Mem, set GPVirtual) VecVirtual {
+	v := l.isa.vec()
+	VPBROADCASTQ(values, v)
+	SHLL(Imm(5), set.As32())
+	VPSHUFB(Mem{Base: l.places, Index: set, Scale: 1}, v, v)
+	VCVTDQ2PS(v, v)
+	return v
 }
 
 // vecAt loads the vector that begins with element i.
@@ -556,9 +622,10 @@ func (l *groupLoop) placed(bits Mem, value Register, v VecVirtual) {
 	}
 	MOVBLZX(bits, set.As32())
 	POPCNTL(set.As32(), n.As32())
-	VMOVQ(Mem{Base: value}, v.AsX())
-	VPSHUFB(Mem{Base: l.places, Index: set, Scale: 8}, v.AsX(), v.AsX())
-	VPMOVSXBD(v.AsX(), v)
+	VPBROADCASTQ(Mem{Base: value}, v)
+	SHLL(Imm(5), set.As32())
+	VPSHUFB(Mem{Base: l.places, Index: set, Scale: 1}, v, v)
+	VPSRAD(Imm(24), v, v)
 	ADDQ(n, value)
 }
 

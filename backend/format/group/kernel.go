@@ -74,6 +74,9 @@ func bind(m *matrix, kern *kernels) few {
 	if m.per > 0 {
 		w.routines = kern.forms[m.form]
 	}
+	if m.huge {
+		w.vec = nil
+	}
 	for c := 0; c < m.K; c += blockColumns {
 		w.bounds = append(w.bounds, c)
 	}

@@ -37,6 +37,7 @@ type matrix struct {
 	scales ukernel.Values
 	set    []uint64 // of a bitmap, words a row
 	words  int
+	huge   bool
 	start  []int           // of a bitmap: the number of the first code of each row, and of the end, counting halves of bytes behind rows
 	marks  func() []uint32 // of a bitmap: those of the first code of each block of each row, from that of the row on
 }
@@ -114,8 +115,14 @@ func (w *Bitmap) matrix() (*matrix, error) {
 		m.start[r] *= 8 / w.Bits
 	}
 	m.marks = sync.OnceValue(m.mark)
+	for _, v := range m.scales.Float32s() {
+		m.huge = m.huge || !(math.Abs(float64(v)) < hugeScale)
+	}
 	return m, nil
 }
+
+// hugeScale is what scales of bitmaps are below, so that sums of codes times 2^24, as kernels have them, are finite.
+const hugeScale = 0x1p64
 
 func ones(words []uint64) (n int) {
 	for _, w := range words {
