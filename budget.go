@@ -13,6 +13,7 @@ import (
 
 	"spc/internal/pace"
 	"spc/ir"
+	"spc/ir/onnx"
 	"spc/ir/option"
 	"spc/ir/tensor"
 	"spc/passes"
@@ -561,7 +562,7 @@ func (s *sizing) before(ctx context.Context) (g *ir.Graph, pc *passes.Context, d
 	if pc, err = c.passContext(seen); err != nil {
 		return nil, nil, done, err
 	}
-	g, info, err := (&ImportOptions{c.Model, c.Bytes, c.Shapes, c.Dims}).read(false)
+	g, info, err := (&ImportOptions{c.Model, c.Bytes, c.Shapes, c.Dims}).read(onnx.Options{})
 	if err != nil {
 		return nil, nil, done, err
 	}

@@ -77,6 +77,10 @@ type CompileOptions struct {
 	// that it was called with before: the more is known of the model, the better the seconds that they are planned to take.
 	Plan func(stages []Stage)
 
+	// Mapped leaves large weights that no pass changes in the model's external data, which are mapped and must not change until
+	// Close: a model that is only saved then takes less memory. Otherwise files may change once Compile has returned.
+	Mapped bool
+
 	small map[string]bool // weights that a budget has stored in the fewest bytes
 }
 

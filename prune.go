@@ -49,16 +49,32 @@ func Prune(ctx context.Context, o CompileOptions) (*Pruned, error) {
 	if err != nil {
 		return nil, err
 	}
+	var p *Pruned
+	err = ir.Guard(func() (err error) {
+		p, err = pruned(m, &o, k)
+		return err
+	})
+	if err = errors.Join(err, k.info.Close()); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// pruned is what Prune returns, of which nothing lies in external data.
+func pruned(m *Model, o *CompileOptions, k *kept) (*Pruned, error) {
 	p := &Pruned{graph: m.graph, opset: max(0, o.Opset), report: m.report, masks: m.masks}
 	p.report.Written = &Written{}
 	if o.Opset != 0 {
+		k.info.Keep(p.graph.Constants())
 		return p, nil
 	}
 	var notes []string
-	p.patch, notes, err = k.patch(&o)
+	var err error
+	p.patch, notes, err = k.patch(o)
 	switch {
 	case errors.Is(err, ErrUnsupported):
 		p.report.Written.Anew = err.Error()
+		k.info.Keep(p.graph.Constants())
 	case err != nil:
 		return nil, err
 	default:

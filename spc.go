@@ -157,7 +157,8 @@ type Model struct {
 	graph    *ir.Graph
 	meta     spx.Meta
 	report   Report
-	file     *spx.File // nil unless the model was opened from a file
+	file     *spx.File    // nil unless the model was opened from a file
+	data     func() error // unmaps what else the graph lies in; may be nil
 	options  RunOptions
 	lowering lower.Options
 	turns    chan struct{} // has an element for each Run that goes on
@@ -181,8 +182,31 @@ func Compile(ctx context.Context, o CompileOptions) (*Model, error) {
 	return compile(ctx, o, nil)
 }
 
-// compile is Compile, but where k is not nil it keeps the graph in a form that ONNX has, and in k what it was on the way.
-func compile(ctx context.Context, o CompileOptions, k *kept) (*Model, error) {
+// compile is Compile, but where k is not nil it keeps the graph in a form that ONNX has, and in k what it was on the way, with
+// external data, which the caller closes.
+func compile(ctx context.Context, o CompileOptions, k *kept) (m *Model, err error) {
+	var info *onnx.Info
+	err = ir.Guard(func() error {
+		if m, err = build(ctx, o, k, &info); err == nil && k == nil && !o.Mapped {
+			info.Keep(m.graph.Constants())
+		}
+		return err
+	})
+	switch {
+	case info == nil:
+	case err == nil && k == nil && o.Mapped:
+		m.data = info.Close
+	case err != nil || k == nil:
+		err = errors.Join(err, info.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// build is compile, but leaves what it read of the model in external data to the caller, whatever it returns.
+func build(ctx context.Context, o CompileOptions, k *kept, read **onnx.Info) (*Model, error) {
 	if err := checkThreads(option.CalibrationThreads, o.Calibration.Threads); err != nil {
 		return nil, err
 	}
@@ -207,10 +231,13 @@ func compile(ctx context.Context, o CompileOptions, k *kept) (*Model, error) {
 	if o.Progress != nil {
 		o.Progress("import", 0, 1)
 	}
+	// With samples the model runs, which leaves goroutines behind where it is cancelled.
+	how := onnx.Options{Places: k != nil, Views: seen == nil}
 	var info *onnx.Info
-	if m.graph, info, err = (&ImportOptions{o.Model, o.Bytes, o.Shapes, o.Dims}).read(k != nil); err != nil {
+	if m.graph, info, err = (&ImportOptions{o.Model, o.Bytes, o.Shapes, o.Dims}).read(how); err != nil {
 		return nil, err
 	}
+	*read = info
 	if k != nil {
 		k.File, k.info = m.graph.Clone(), info
 	}
@@ -533,6 +560,8 @@ func (m *Model) begin() (backend.Program, *call, error) {
 		o := backend.Options{Threads: m.options.Threads, Specialised: m.options.Specialised, Memory: m.options.Memory, Lowering: m.lowering}
 		if m.file != nil {
 			o.Checked, o.Unneeded, o.Closed = true, m.file.Drop, m.file.Close
+		} else {
+			o.Closed = m.data
 		}
 		var err error
 		if m.prog, err = m.on().Load(m.graph, o); err != nil {
@@ -701,7 +730,9 @@ func (m *Model) Close() error {
 		err = m.prog.Close() // and the file
 	case m.file != nil:
 		err = m.file.Close()
+	case m.data != nil:
+		err = m.data()
 	}
-	m.prog, m.file = nil, nil
+	m.prog, m.file, m.data = nil, nil, nil
 	return err
 }

@@ -4,8 +4,9 @@ package parallel
 import (
 	"context"
 	"runtime"
-	"sync"
 	"sync/atomic"
+
+	"spc/internal/mapped"
 )
 
 // Each runs do for every task from 0 to n-1 on at most so many workers, 0 for
@@ -23,7 +24,7 @@ func Each(ctx context.Context, workers, n int, do func(worker, task int)) error 
 		return ctx.Err()
 	}
 	var next atomic.Int64
-	var wg sync.WaitGroup
+	var wg mapped.Group
 	for w := range workers {
 		wg.Go(func() {
 			for ctx.Err() == nil {

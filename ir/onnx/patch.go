@@ -53,7 +53,7 @@ type File struct {
 }
 
 // NewPatch makes edits of the model that was imported, with Options.Places, from a path or from bytes. What the file cannot express
-// wraps ir.ErrUnsupported.
+// wraps ir.ErrUnsupported. It needs nothing of info, which may be closed then.
 func NewPatch(path string, data []byte, info *Info, e Edits) (*Patch, error) {
 	p := &Patch{path, data, info.file, info.IRVersion, map[place]*tensor.Tensor{}, e}
 	for old, now := range e.Tensors {
@@ -61,7 +61,11 @@ func NewPatch(path string, data []byte, info *Info, e Edits) (*Patch, error) {
 		if at == "" || old.DType() != now.DType() || !slices.Equal(old.Shape(), now.Shape()) {
 			return nil, unsupported("a constant is no tensor of the file")
 		}
+		info.keep(now)
 		p.tensors[at] = now
+	}
+	for _, i := range e.Initializers {
+		info.keep(i.Tensor)
 	}
 	p.edits.Tensors = nil // the old ones take memory
 	return p, p.with(func(data []byte, _ func(int)) error {

@@ -20,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 
+	"spc/internal/memory"
 	"spc/internal/pace"
 	"spc/ir"
 	"spc/ir/option"
@@ -227,6 +228,7 @@ func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, []Open
 			if err := c.choose(uses); err != nil {
 				return nil, nil, err
 			}
+			release(uses)
 		}
 		if c.Progress != nil {
 			c.Progress(i+1, len(weights))
@@ -326,6 +328,18 @@ func (c *chooser) choose(uses []use) error {
 		u.Format, u.Config, u.StoredBytes = best.Format, best.Config, v.Store.Bytes()
 	}
 	return nil
+}
+
+// release gives back what the weights of uses took, and what was known of them.
+func release(uses []use) {
+	n := 0
+	for i := range uses {
+		if m := uses[i].matrix; m != nil {
+			n += len(m.Bytes())
+		}
+		uses[i].matrix = nil
+	}
+	memory.Dropped(n)
 }
 
 // store puts a stored form of the matrix that a use sees, with elements of a type, in the place of a constant.

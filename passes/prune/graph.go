@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"spc/internal/memory"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/option"
@@ -313,6 +314,9 @@ func (p *Plan) Select(a Allocation, saliency func(i int) []float32) error {
 			p.set(i, w, l.Transposed)
 		}
 		p.Note(i, r)
+		n := 4 * len(l.Weights)
+		l.Weights = nil // as it was
+		memory.Dropped(n)
 	}
 	return nil
 }

@@ -3,8 +3,9 @@ package prune
 import (
 	"math"
 	"runtime"
-	"sync"
 	"sync/atomic"
+
+	"spc/internal/mapped"
 )
 
 // unitSet is a matrix of units, each of which is kept or dropped as a whole.
@@ -200,7 +201,7 @@ func (p *pool) run(n int, do func(s *scratch, task int)) {
 		return
 	}
 	var next atomic.Int64
-	var wg sync.WaitGroup
+	var wg mapped.Group
 	for _, s := range p.workers[:min(n, len(p.workers))] {
 		wg.Go(func() {
 			for {
