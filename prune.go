@@ -135,7 +135,7 @@ func (p *Pruned) Explain() *Report { return &p.report }
 func (p *Pruned) Masks() map[string]*tensor.Tensor { return p.masks }
 
 // Write writes the content of an ONNX file, with what the model has in external data. Quantised products stand between
-// QuantizeLinear and DequantizeLinear nodes. The file of the model that was pruned must not have changed.
+// QuantizeLinear and DequantizeLinear nodes. The files of the model that was pruned must not have changed.
 func (p *Pruned) Write(w io.Writer) error {
 	if p.patch != nil {
 		return p.patch.Write(w)
@@ -163,7 +163,7 @@ func (p *Pruned) Files(path string) ([]File, error) {
 }
 
 // Save writes the model as an ONNX file, with its external data in others: whole, or not at all. In the folder of the model that was
-// pruned external data that do not change are used by both, and others are written to a file with path's name before theirs.
+// pruned external data that do not change are used by both; where there is a file of their name already, others have path's name before theirs.
 func (p *Pruned) Save(path string) error {
 	files, err := p.Files(path)
 	if err != nil {

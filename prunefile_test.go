@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -79,7 +80,7 @@ func onlyElements(t *testing.T, before, after []byte) []string {
 	return changed
 }
 
-// prunedFile prunes a model and returns its file, with what the report says of that.
+// prunedFile prunes a model and returns its file, with what the report says of that, which it checks.
 func prunedFile(t *testing.T, o spc.CompileOptions) ([]byte, *spc.Report) {
 	t.Helper()
 	o.Debug.Verify, o.Run.Threads = true, 1
@@ -90,6 +91,9 @@ func prunedFile(t *testing.T, o spc.CompileOptions) ([]byte, *spc.Report) {
 	var b bytes.Buffer
 	if err := p.Write(&b); err != nil {
 		t.Fatal(err)
+	}
+	if anew := o.Opset != 0 || p.Explain().Written.Anew != ""; anew != (decoded(t, b.Bytes()).ProducerName == "spc") {
+		t.Errorf("the file is written anew: %v, the report says %q", !anew, p.Explain().Written.Anew)
 	}
 	return b.Bytes(), p.Explain()
 }
@@ -582,6 +586,67 @@ func TestPruneKeepsTheLayoutOfExternalData(t *testing.T) {
 	}
 }
 
+// Models that are written beside others take nothing from them: neither from one that was pruned before, nor what of a model stays.
+func TestPruneReplacesNoExternalDataOfOthers(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	path := newNetwork(13, 7).outside(t, dir, "w.bin")
+	m := decoded(t, contentOf(t, path))
+	for _, x := range m.Graph.Initializer { // one that stays is elsewhere, under the name that another would get
+		if len(x.Dims) == 1 && len(x.ExternalData) > 0 {
+			x.ExternalData[0].Value = "b-w.bin"
+			break
+		}
+	}
+	b, err := proto.Marshal(m)
+	if err == nil {
+		err = errors.Join(os.WriteFile(path, b, 0o666), os.WriteFile(filepath.Join(dir, "b-w.bin"), contentOf(t, filepath.Join(dir, "w.bin")), 0o666))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	save := func(sparsity float64, to ...string) {
+		t.Helper()
+		p, err := spc.Prune(context.Background(), spc.CompileOptions{Model: path, Prune: spc.PruneOptions{Sparsity: sparsity, KeepNone: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, to := range to {
+			list, err := p.Files(to)
+			if err == nil {
+				err = p.Save(to)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range list {
+				if files[f.Path] != nil {
+					t.Errorf("%s is written again", f.Path)
+				}
+				files[f.Path] = contentOf(t, f.Path)
+			}
+			var want, have bytes.Buffer // with all data in one file
+			again, err := spc.Prune(context.Background(), spc.CompileOptions{Model: to})
+			if err == nil {
+				err = errors.Join(p.Write(&want), again.Write(&have))
+			}
+			if err != nil || !bytes.Equal(have.Bytes(), want.Bytes()) {
+				t.Errorf("%s holds another model: %v", to, err)
+			}
+		}
+	}
+	for _, name := range []string{"model.onnx", "w.bin", "b-w.bin"} {
+		files[filepath.Join(dir, name)] = contentOf(t, filepath.Join(dir, name))
+	}
+	save(0.5, filepath.Join(other, "a.onnx"), filepath.Join(dir, "a.onnx"))
+	save(0.9, filepath.Join(other, "b.onnx"), filepath.Join(dir, "b.onnx"))
+	for name, b := range files {
+		if !bytes.Equal(contentOf(t, name), b) {
+			t.Errorf("%s is another now", name)
+		}
+	}
+}
+
 // Where nothing is pruned all files are as they were, and in the folder of the model external data are not written again.
 func TestPruneCopiesExternalDataThatStay(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
@@ -619,6 +684,25 @@ func TestPruneRefusesFilesThatItCannotKeep(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 
+	path = newNetwork(13, 7).outside(t, dir, "w.bin")
+	if p, err = spc.Prune(context.Background(), spc.CompileOptions{Model: path, Prune: half}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(dir, "w.bin"), 100); err != nil {
+		t.Fatal(err)
+	}
+	const changed = "external data w.bin were changed while the model was pruned"
+	if err := p.Write(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), changed) {
+		t.Errorf("error %v", err)
+	}
+	to := t.TempDir()
+	if err := p.Save(filepath.Join(to, "pruned.onnx")); err == nil || !strings.Contains(err.Error(), changed) {
+		t.Errorf("error %v", err)
+	}
+	if list, err := os.ReadDir(to); err != nil || len(list) > 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+
 	n := newNetwork(13, 7)
 	n.m.Graph.Initializer = append(n.m.Graph.Initializer, n.tensor("w5", true, 10, 32))
 	n.node("Gemm", "fc3", []string{"a", "w5"}, "z", &onnxpb.AttributeProto{Name: "transB", Type: onnxpb.AttributeProto_INT, I: 1})
@@ -643,6 +727,12 @@ func TestPruneRefusesFilesThatItCannotKeep(t *testing.T) {
 	}
 	if err := onnxtest.Check(file); err != nil {
 		t.Error(err)
+	}
+	if p, err = spc.Prune(context.Background(), o); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := p.Files(filepath.Join(t.TempDir(), "pruned.onnx")); err != nil || len(list) != 1 {
+		t.Errorf("%v, %d files, want all in one", err, len(list))
 	}
 }
 

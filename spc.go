@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"spc/backend"
@@ -158,7 +159,7 @@ type Model struct {
 	meta     spx.Meta
 	report   Report
 	file     *spx.File    // nil unless the model was opened from a file
-	data     func() error // unmaps what else the graph lies in; may be nil
+	data     func() error // closes the files that weights lie in; may be nil
 	options  RunOptions
 	lowering lower.Options
 	turns    chan struct{} // has an element for each Run that goes on
@@ -170,6 +171,9 @@ type Model struct {
 	fault  error          // that the file has met, which ends all use of the model
 	runs   sync.WaitGroup // in progress
 	calls  []*call        // that are free
+
+	decoders map[string]*decoder // by ties, of sessions
+	readers  atomic.Int32        // of the files, which the last of them closes
 }
 
 // call is the memory of a Run: inputs and outputs in the model's order.
@@ -418,7 +422,7 @@ func Read(b []byte, o RunOptions) (*Model, error) {
 
 // load makes a model of a file, which is closed where that fails.
 func load(f *spx.File, o RunOptions) (m *Model, err error) {
-	m = &Model{graph: f.Graph, meta: f.Meta, file: f}
+	m = &Model{graph: f.Graph, meta: f.Meta, file: f, data: f.Close}
 	err = ir.Guard(func() error {
 		if f.Explain != nil {
 			if err := json.Unmarshal(f.Explain, &m.report); err != nil {
@@ -557,14 +561,8 @@ func (m *Model) begin() (backend.Program, *call, error) {
 		return nil, nil, err
 	}
 	if m.prog == nil {
-		o := backend.Options{Threads: m.options.Threads, Specialised: m.options.Specialised, Memory: m.options.Memory, Lowering: m.lowering}
-		if m.file != nil {
-			o.Checked, o.Unneeded, o.Closed = true, m.file.Drop, m.file.Close
-		} else {
-			o.Closed = m.data
-		}
 		var err error
-		if m.prog, err = m.on().Load(m.graph, o); err != nil {
+		if m.prog, err = m.load(m.graph); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -575,6 +573,35 @@ func (m *Model) begin() (backend.Program, *call, error) {
 		return m.prog, c, nil
 	}
 	return m.prog, &call{make([]*tensor.Tensor, len(m.graph.Inputs)), make([]*tensor.Tensor, len(m.graph.Outputs))}, nil
+}
+
+// load loads a program of the model's weights. The caller holds m.mu.
+func (m *Model) load(g *ir.Graph) (backend.Program, error) {
+	o := backend.Options{Threads: m.options.Threads, Specialised: m.options.Specialised, Memory: m.options.Memory, Lowering: m.lowering}
+	if m.data != nil {
+		o.Closed = m.read()
+	}
+	if m.file != nil {
+		o.Checked, o.Unneeded = true, m.file.Drop
+	}
+	p, err := m.on().Load(g, o)
+	if err != nil && o.Closed != nil {
+		o.Closed()
+	}
+	return p, err
+}
+
+// read says that something reads the files until the function that it returns is called, which closes them where nothing else
+// does.
+func (m *Model) read() (done func() error) {
+	data := m.data
+	m.readers.Add(1)
+	return sync.OnceValue(func() error {
+		if m.readers.Add(-1) > 0 {
+			return nil
+		}
+		return data()
+	})
 }
 
 func (m *Model) end(c *call) {
@@ -724,15 +751,18 @@ func (m *Model) Close() error {
 	m.runs.Wait()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var err error
-	switch {
-	case m.prog != nil:
-		err = m.prog.Close() // and the file
-	case m.file != nil:
-		err = m.file.Close()
-	case m.data != nil:
-		err = m.data()
+	done := func() error { return nil }
+	if m.data != nil {
+		done = m.read()
 	}
-	m.prog, m.file, m.data = nil, nil, nil
+	var err error
+	for _, d := range m.decoders {
+		err = errors.Join(err, d.prog.Close())
+	}
+	if m.prog != nil {
+		err = errors.Join(err, m.prog.Close())
+	}
+	err = errors.Join(err, done())
+	m.prog, m.file, m.data, m.decoders = nil, nil, nil, nil
 	return err
 }

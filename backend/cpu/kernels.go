@@ -47,6 +47,7 @@ var binders = map[string]binder{
 	"Slice":           bindSlice,
 	"SpaceToDepth":    bindSpaceToDepth,
 	"Split":           bindSplit,
+	"TensorScatter":   bindTensorScatter,
 	"Tile":            bindTile,
 	"Transpose":       bindTranspose,
 	"Where":           bindWhere,

@@ -244,6 +244,9 @@ func (b *binding) step(ps *plan.Step) (*step, error) {
 	if st.view = isView(n); st.view {
 		return st, nil
 	}
+	if st.append = appendingOf(n); st.append != nil {
+		return st, nil
+	}
 	if !fast {
 		return st, b.unpack(n)
 	}

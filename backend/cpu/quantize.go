@@ -118,15 +118,15 @@ func evaluateInto(n *ir.Node, in, out []*tensor.Tensor) error {
 }
 
 // bindDequantize is the inverse of bindQuantize, with a scale and a zero point that may be computed as
-// the model runs.
+// the model runs; or one of bindDequantizeParts.
 func bindDequantize(_ *program, n *ir.Node) (*bound, error) {
 	ints := n.Inputs[0].Type.DType
 	if ints != tensor.U8 && ints != tensor.I8 {
-		return nil, nil
+		return bindDequantizeParts(n)
 	}
 	for i, dt := range []tensor.DType{ints, tensor.F32, ints} {
 		if v := n.Input(i); v != nil && (v.Type.DType != dt || i > 0 && prod(shapeOf(v)) != 1) {
-			return nil, nil
+			return bindDequantizeParts(n)
 		}
 	}
 	if n.Outputs[0].Type.DType != tensor.F32 {
@@ -149,7 +149,9 @@ func bindDequantize(_ *program, n *ir.Node) (*bound, error) {
 		return func() error {
 			src, dst, scale = in[0].Bytes(), out[0].F32s(), in[1].F32s()[0]
 			if len(in) > 2 && in[2] != nil {
-				zero = in[2].Ints()[0]
+				if zero = int(in[2].Bytes()[0]); ints == tensor.I8 {
+					zero = int(int8(in[2].Bytes()[0]))
+				}
 			}
 			x.pool.Range(len(dst), body)
 			return nil

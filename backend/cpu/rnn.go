@@ -6,6 +6,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/cpu/vec"
+	"spc/backend/format/dense"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -139,6 +140,9 @@ func (c *recurrent) biases(b []float32) {
 // panel, or one for all gates where one block has all units. There are none where states are multiplied otherwise.
 func (p *program) stateKernels(n *ir.Node, c *recurrent) ([]backend.Linear, error) {
 	if _, ok := c.state.(backend.Linear); !ok || c.batch == 1 && c.hidden > unitBlock {
+		return nil, nil
+	}
+	if s := n.Input(2).Store; s != nil && s.Format != dense.Name { // whose rows cannot be taken apart
 		return nil, nil
 	}
 	for _, ref := range n.Op.(ir.WeightOp).Weights(n) {

@@ -52,7 +52,7 @@ func randomRecurrent(rng *rand.Rand) *recurrentCase {
 	if c.kind == "LSTM" && rng.IntN(2) == 0 {
 		c.attrs["activations"] = []string{"sigmoid", "tanh", "tanh", "sigmoid", "tanh", "tanh"}[:3*c.dirs]
 	}
-	stored := [][2]string{{}, {}, {"csr", ""}, {"block", "2x1"}, {"block", "16x1"}, {"block", "1x4"}, {"ell", "8x1"}, {"dense", ""}}[rng.IntN(8)]
+	stored := [][2]string{{}, {}, {"csr", ""}, {"block", "2x1"}, {"block", "16x1"}, {"block", "1x4"}, {"ell", "8x1"}, {"dense", ""}, {"bitmap", ""}}[rng.IntN(9)]
 	c.format, c.config = stored[0], stored[1]
 	return c
 }

@@ -63,6 +63,7 @@ type step struct {
 	in, out []int                    // value numbers, -1 where absent
 	bound   *bound                   // its kernel, nil for none
 	view    bool                     // the output is a view of input 0
+	append  *appending               // the output is input 0, a cache of the caller's in which rows are written
 	dynamic *shapecache.Cache[*spec] // of a node that is bound when the shapes of its inputs are known, those specs
 	checked bool                     // inference has seen the shapes of its inputs
 	types   []ir.Type                // of the outputs, as far as they are known
@@ -320,6 +321,8 @@ func (x *exec) outputs(g *ir.Graph, in, out []*tensor.Tensor) error {
 			t := x.slots[k]
 			if t.DType().IsList() && g.Owner != nil {
 				out[i] = t
+			} else if out[i] == t { // a cache in which a step has written
+				continue
 			} else if !out[i].Fits(t) || !arena && slices.ContainsFunc(in, out[i].Overlaps) {
 				out[i] = t.Clone()
 			} else {
@@ -374,6 +377,10 @@ func (x *exec) step(ctx context.Context, st *step) error {
 	defer f.forget()
 	if f.run != nil {
 		return f.run()
+	}
+	if st.append != nil {
+		x.slots[st.out[0]] = f.in[0]
+		return st.append.write(f.in)
 	}
 	if st.view {
 		switch {

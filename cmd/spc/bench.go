@@ -63,6 +63,8 @@ type benchFlags struct {
 	clients      int
 	duration     time.Duration
 	asJSON       bool
+	decode       decoding
+	ties         []string
 }
 
 func benchCommand() *cobra.Command {
@@ -78,12 +80,16 @@ where the system (other than Linux) does not tell that, since the start of the p
 On a GPU the layers are told that run on the CPU, and why; on the CPU those that are
 interpreted, as there is no kernel for them or for nodes of their subgraphs.
 
+With --decode a model that keeps a cache of tokens goes on where it was left: what is shown is
+how long it takes from a prompt to the first token, and then how many it makes a second.
+
 ` + urlHelp + ` --clients callers send it requests for
 --duration, or --runs of them, and what is shown is how long one takes, and of that the
 server's queue and runs as far as its statistics tell.`,
 		Example: `  spc bench model.spx
   spc bench model.onnx --batch 8 --threads 1 --runs 100
   spc bench model.spx --dim batch=4 --json
+  spc bench decoder.onnx --decode 128:64
   spc bench grpc://localhost:9000/v2/models/model --clients 2 --duration 100ms`,
 		Args:              usage(1, 1),
 		ValidArgsFunction: files(1, "spx", "onnx"),
@@ -96,8 +102,10 @@ server's queue and runs as far as its statistics tell.`,
 	choiceVar(fs, &f.duration, "duration", "5s", parseTime, "how long they send requests, unless --runs is given")
 	f.remote.add(c)
 	f.duration = 5 * time.Second
+	choiceVar(fs, &f.decode, "decode", "", parseDecoding, "`PROMPT:STEPS`: tokens of a prompt, and steps of one token behind it, with the\ncaches that --tie names, by default auto")
+	tieVar(c, fs, &f.ties)
 	jsonFlag(fs, &f.asJSON)
-	for _, f := range []string{"runs", "warmup", "clients", "duration"} {
+	for _, f := range []string{"runs", "warmup", "clients", "duration", "decode"} {
 		complete(c, f, cobra.NoFileCompletions)
 	}
 
@@ -112,6 +120,9 @@ func (f *benchFlags) run(c *cobra.Command, args []string) error {
 	}
 	if err := refuse(c.Flags(), "for "+args[0]+", want a URL", append([]string{"clients", "duration"}, remoteNames...)...); err != nil {
 		return err
+	}
+	if f.decode.Steps > 0 {
+		return f.runDecode(c, args[0])
 	}
 	p := newProgress(c)
 	defer p.close()

@@ -9,11 +9,14 @@ import (
 	"spc/ir/option"
 )
 
-// Errors name flags that are there: of compile, or of run where a choice is of how models run.
+// Errors name flags that are there: of compile, or of run where a choice is of how models run, and of prune where it is of how they are written.
 func TestChoicesHaveFlags(t *testing.T) {
 	made, run := compileCommand(), runCommand()
 	for choice, flag := range flagOf {
 		c := made
+		if choice == option.Opset {
+			c = pruneCommand()
+		}
 		if choice == option.Steps || choice == option.Threads || choice == option.Precision || choice == option.Libraries {
 			c = run
 		}

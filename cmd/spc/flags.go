@@ -42,6 +42,7 @@ var bounds = map[string]bound{
 	"skip-class":     {0, 1 << 30, ""},
 	"sparsity":       {0, math.Nextafter(1, 0), "a fraction of at least 0 and below 1"},
 	"speedup":        {0, 1e6, "a number above 0 and at most 1e6"},
+	"steps":          {0, 1 << 20, ""},
 	"std":            {data.MinStd, data.MaxNorm, ""},
 	"threads":        {0, spc.MaxThreads, ""},
 	"tolerance":      {0, 1e6, ""},
@@ -54,13 +55,14 @@ var exclusive = map[string][]string{
 	"serve":      {"layer", "json", "diff", "plot"},
 	"format":     {"one-format"},
 	"tune":       {"stop-after", "format"},
+	"decode":     {"runs", "warmup", "clients", "duration"},
 	"diff":       {"layer", "plot"},
 	"interpret":  {"device", "precision", "libraries", "threads", "disable", "dump-passes"},
 	"preprocess": {"mean", "std", "bgr"},
 }
 
 // together lists flags that come with each other, in all commands.
-var together = [][2]string{{"mean", "std"}, {"std", "mean"}, {"points", "pareto"}, {"tune-budget", "tune"}, {"timings", "tune"}, {"anew", "tune"}, {"tls-cert", "tls-key"}, {"tls-key", "tls-cert"}}
+var together = [][2]string{{"mean", "std"}, {"std", "mean"}, {"points", "pareto"}, {"tune-budget", "tune"}, {"timings", "tune"}, {"anew", "tune"}, {"tls-cert", "tls-key"}, {"tls-key", "tls-cert"}, {"steps", "tie"}, {"tie", "steps"}, {"tie", "decode"}}
 
 // markExclusive has shells not complete a flag beside one that excludes it.
 func markExclusive(c *cobra.Command) {

@@ -86,7 +86,7 @@ func (f *inferFlags) run(c *cobra.Command, args []string) error {
 	r.request.ID, r.request.Parameters = f.id, parameters
 	m := &side{path: r.url, remote: r}
 	defer m.close()
-	return f.once(c, m, s)
+	return f.once(c, m, s, stepFlags{})
 }
 
 // parsed reads --parameter.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,7 +143,46 @@ type request struct {
 	sources map[string]source
 	sizes   sizes
 	norm    func() (data.Norm, error)
-	missing *data.Random // for inputs that nothing was given for; nil makes them an error
+	missing *data.Random              // for inputs that nothing was given for; nil makes them an error
+	steps   int                       // in which the model runs, 0 where it runs once
+	each    map[string]*tensor.Tensor // of inputs that have one for each step, all of them
+}
+
+// first returns an input of the first step, and keeps those of the others, where a file has one for each.
+func (r *request) first(p spc.Port, t *tensor.Tensor) *tensor.Tensor {
+	if r.steps == 0 || !p.Ranked || t.Rank() != len(p.Dims)+1 || t.Dim(0) != r.steps || !t.DType().Numeric() {
+		return t
+	}
+	if r.each == nil {
+		r.each = map[string]*tensor.Tensor{}
+	}
+	r.each[p.Name] = t
+	return slab(t, 0)
+}
+
+// slab is one index of the first axis.
+func slab(t *tensor.Tensor, i int) *tensor.Tensor {
+	n := len(t.Bytes()) / t.Dim(0)
+	x, err := tensor.FromBytes(t.DType(), t.Shape()[1:], t.Bytes()[i*n:][:n])
+	if err != nil {
+		panic(err) // bytes of a tensor of this type
+	}
+	return x
+}
+
+// step returns the inputs of a step, from 0 on, in which the states of those before take the place of the tied ones.
+func (r *request) step(in map[string]*tensor.Tensor, ties map[string]string, i int) map[string]*tensor.Tensor {
+	if i == 0 {
+		return in
+	}
+	in = maps.Clone(in)
+	for _, name := range ties {
+		delete(in, name)
+	}
+	for name, t := range r.each {
+		in[name] = slab(t, i)
+	}
+	return in
 }
 
 // tensors reads or makes up every input.
@@ -174,6 +214,7 @@ func (r *request) tensors() (map[string]*tensor.Tensor, error) {
 		if err != nil {
 			return nil, fmt.Errorf("input %s: %w", p.Name, err)
 		}
+		t = r.first(p, t)
 		if err := b.tensor(p, t); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.file, err)
 		}

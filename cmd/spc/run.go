@@ -44,6 +44,7 @@ func (f *onceFlags) add(c *cobra.Command) {
 type runFlags struct {
 	onceFlags
 	device    deviceFlags
+	steps     stepFlags
 	interpret bool
 }
 
@@ -61,13 +62,15 @@ memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`
 		Example: `  spc run model.spx -i input=cat.npy -o out/
   spc run model.spx -i cat.jpg --preprocess imagenet
   spc run model.onnx -i input=random:1 --dim batch=4
-  spc run model.onnx -i cat.npy --interpret -o right/`,
+  spc run model.onnx -i cat.npy --interpret -o right/
+  spc run decoder.onnx -i input_ids=ids.npy -i position_ids=positions.npy --steps 4 --tie 'present.*=past_key_values.*'`,
 		Args:              usage(1, 1),
 		ValidArgsFunction: files(1, "spx", "onnx"),
 	}
 	f.add(c)
 	fs := c.Flags()
 	fs.BoolVar(&f.interpret, "interpret", false, "evaluate the model by the interpreter")
+	f.steps.add(c)
 	f.device.add(c, "the model")
 	addModelFlags(fs)
 
@@ -86,11 +89,11 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer m.close()
-	return f.once(c, m, s)
+	return f.once(c, m, s, f.steps)
 }
 
-// once runs a model, and writes or shows its outputs.
-func (f *onceFlags) once(c *cobra.Command, m *side, s sizes) (err error) {
+// once runs a model, once or in steps, and writes or shows its outputs.
+func (f *onceFlags) once(c *cobra.Command, m *side, s sizes, steps stepFlags) (err error) {
 	var files []string
 	if f.dir != "" {
 		files = outputFiles(f.dir, m.outputs())
@@ -98,18 +101,10 @@ func (f *onceFlags) once(c *cobra.Command, m *side, s sizes) (err error) {
 			return err
 		}
 	}
-	r := request{ports: m.inputs(), sizes: s, norm: func() (data.Norm, error) { return f.inputs.norm.norm(c.Flags()) }}
-	if r.sources, err = f.inputs.sources(r.ports); err != nil {
-		return fmt.Errorf("%s: %w", m.path, err)
-	}
-	in, err := r.tensors()
+	r := request{ports: m.inputs(), sizes: s, steps: steps.steps, norm: func() (data.Norm, error) { return f.inputs.norm.norm(c.Flags()) }}
+	out, err := f.outputs(c, m, &r, steps.ties)
 	if err != nil {
-		return fmt.Errorf("%s: %w", m.path, err)
-	}
-	warnOfNaN(c, m, in)
-	out, err := m.run(c.Context(), in)
-	if err != nil {
-		return r.explain(err)
+		return err
 	}
 	var names []string
 	for _, p := range m.outputs() {
@@ -138,6 +133,36 @@ func (f *onceFlags) once(c *cobra.Command, m *side, s sizes) (err error) {
 		}
 	}
 	return nil
+}
+
+// outputs runs a model on the inputs of a request.
+func (f *onceFlags) outputs(c *cobra.Command, m *side, r *request, tied []string) (out map[string]*tensor.Tensor, err error) {
+	if r.sources, err = f.inputs.sources(r.ports); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.path, err)
+	}
+	ties, err := tiesOf(tied, r.ports, m.outputs())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.path, err)
+	}
+	all := r.ports
+	r.ports = slices.DeleteFunc(slices.Clone(all), func(p spc.Port) bool { // which begin as zeros
+		_, given := r.sources[p.Name]
+		return !given && slices.Contains(slices.Collect(maps.Values(ties)), p.Name)
+	})
+	in, err := r.tensors()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.path, err)
+	}
+	warnOfNaN(c, m, in)
+	if r.steps == 0 {
+		out, err = m.run(c.Context(), in)
+	} else {
+		out, err = m.steps(c.Context(), ties, r.steps, func(i int) map[string]*tensor.Tensor { return r.step(in, ties, i) })
+	}
+	if err != nil {
+		return nil, r.explain(err)
+	}
+	return out, nil
 }
 
 // warnOfNaN warns of inputs with NaN that a model rounds to integers, of which none stands

@@ -22,7 +22,7 @@ import (
 // Shades colour kinds that are drawn together.
 var Shades = []color.RGBA{
 	{R: 31, G: 119, B: 180, A: 255}, {R: 255, G: 159, B: 64, A: 255}, {R: 44, G: 160, B: 44, A: 255}, {R: 150, G: 103, B: 189, A: 255},
-	{R: 214, G: 69, B: 80, A: 255}, {R: 23, G: 180, B: 190, A: 255}, {R: 112, G: 66, B: 20, A: 255}, {R: 140, G: 140, B: 140, A: 255},
+	{R: 214, G: 69, B: 80, A: 255}, {R: 23, G: 180, B: 190, A: 255}, {R: 160, G: 170, B: 30, A: 255}, {R: 112, G: 66, B: 20, A: 255}, {R: 140, G: 140, B: 140, A: 255},
 }
 
 // Check returns an error unless a picture can be drawn into a file of the path's ending.

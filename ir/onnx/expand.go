@@ -52,31 +52,52 @@ func (im *importer) expand(p *onnxpb.NodeProto, def *contrib.Def, attrs map[stri
 }
 
 // settle infers the type of a value, and of what it is computed of, where that has not been done. Types of a subgraph's
-// inputs are what the file declares.
+// inputs are what the file declares. Chains of nodes may be as long as the file makes them, so it keeps a stack of its own.
 func (im *importer) settle(v *ir.Value) error {
-	n := v.Def
-	if n == nil || v.Type.DType != tensor.Undefined {
+	type frame struct {
+		node  *ir.Node
+		reads []*ir.Value // those to settle before it
+	}
+	var stack []*frame
+	enter := func(v *ir.Value) error {
+		n := v.Def
+		if n == nil || v.Type.DType != tensor.Undefined {
+			return nil
+		}
+		if im.settled[n] {
+			return errLost
+		}
+		im.settled[n] = true
+		f := &frame{node: n}
+		n.Reads(func(in *ir.Value) {
+			if !within(in.Graph(), n) {
+				f.reads = append(f.reads, in)
+			}
+		})
+		stack = append(stack, f)
 		return nil
 	}
-	if im.settled[n] {
-		return errLost
-	}
-	im.settled[n] = true
-	var err error
-	n.Reads(func(in *ir.Value) {
-		if err == nil && !within(in.Graph(), n) {
-			err = im.settle(in)
-		}
-	})
-	if err != nil {
+	if err := enter(v); err != nil {
 		return err
 	}
-	switch err := n.Infer(); {
-	case errors.Is(err, ir.ErrUnsupported):
-		im.refuse(err.Error())
-		return errLost
-	case err != nil:
-		return located{err}
+	for len(stack) > 0 {
+		f := stack[len(stack)-1]
+		if len(f.reads) > 0 {
+			in := f.reads[0]
+			f.reads = f.reads[1:]
+			if err := enter(in); err != nil {
+				return err
+			}
+			continue
+		}
+		stack = stack[:len(stack)-1]
+		switch err := f.node.Infer(); {
+		case errors.Is(err, ir.ErrUnsupported):
+			im.refuse(err.Error())
+			return errLost
+		case err != nil:
+			return located{err}
+		}
 	}
 	return nil
 }

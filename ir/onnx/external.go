@@ -22,6 +22,7 @@ type folder struct {
 	path string // empty where there is none
 	root *os.Root
 	file map[string]*dataFile
+	was  map[string]os.FileInfo // what is known of files; one that has changed since is refused
 
 	lends bool           // large tensors may be views of mapped files
 	views []*mapped.File // those that are, which close leaves
@@ -34,6 +35,7 @@ const viewBytes = 1 << 20
 // dataFile is an open file of external data.
 type dataFile struct {
 	*os.File
+	info os.FileInfo
 	size int64
 	left int64 // bytes that may still be read, so that tensors cannot overlap without bound
 	read map[extent][]byte
@@ -149,8 +151,26 @@ func (d *folder) open(location string) (*dataFile, error) {
 		f.Close()
 		return fail("%w", err)
 	}
-	d.file[name] = &dataFile{f, info.Size(), info.Size(), map[extent][]byte{}, nil}
+	if was := d.was[name]; was != nil && !unchanged(was, info) {
+		f.Close()
+		return nil, corrupt("external data %s were changed while the model was pruned", location)
+	}
+	d.file[name] = &dataFile{f, info, info.Size(), info.Size(), map[extent][]byte{}, nil}
 	return d.file[name], nil
+}
+
+// unchanged reports whether a file is still the one that it was, by what the system knows of it.
+func unchanged(was, now os.FileInfo) bool {
+	return os.SameFile(now, was) && now.Size() == was.Size() && now.ModTime().Equal(was.ModTime())
+}
+
+// read is what is known of the files that were opened.
+func (d *folder) read() map[string]os.FileInfo {
+	out := map[string]os.FileInfo{}
+	for name, f := range d.file {
+		out[name] = f.info
+	}
+	return out
 }
 
 // spare keeps outputs from the place of the external data in parts of a model that nothing

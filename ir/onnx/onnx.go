@@ -78,8 +78,9 @@ type Info struct {
 	Metadata        []Property
 
 	places map[*tensor.Tensor]place
-	file   os.FileInfo // as it was imported
-	views  []*mapped.File
+	file   os.FileInfo            // as it was imported
+	data   map[string]os.FileInfo // external data, as they were read
+	views  []*mapped.File         // external data that tensors lie in
 }
 
 // Close unmaps external data; tensors that lie there must not be used afterwards.
@@ -250,7 +251,7 @@ func importModel(m *onnxpb.ModelProto, path string, opts Options) (g *ir.Graph, 
 		return nil, nil, err
 	}
 	if opts.Places {
-		info.places = im.trace(at)
+		info.places, info.data = im.trace(at), im.data.read()
 	}
 	info.views = im.data.views
 	return g, info, nil

@@ -36,11 +36,12 @@ type Initializer struct {
 }
 
 // Patch is a model that is written as its file has it, but for edits: with its versions, names, order, metadata, and the layout of its
-// external data. The file must not change meanwhile.
+// external data. The files must not change meanwhile.
 type Patch struct {
 	path      string // empty where bytes are the model
 	bytes     []byte
 	file      os.FileInfo
+	was       map[string]os.FileInfo // external data that were read
 	irVersion int
 	tensors   map[place]*tensor.Tensor
 	edits     Edits
@@ -55,7 +56,7 @@ type File struct {
 // NewPatch makes edits of the model that was imported, with Options.Places, from a path or from bytes. What the file cannot express
 // wraps ir.ErrUnsupported. It needs nothing of info, which may be closed then.
 func NewPatch(path string, data []byte, info *Info, e Edits) (*Patch, error) {
-	p := &Patch{path, data, info.file, info.IRVersion, map[place]*tensor.Tensor{}, e}
+	p := &Patch{path, data, info.file, info.data, info.IRVersion, map[place]*tensor.Tensor{}, e}
 	for old, now := range e.Tensors {
 		at := info.places[old]
 		if at == "" || old.DType() != now.DType() || !slices.Equal(old.Shape(), now.Shape()) {
@@ -68,13 +69,16 @@ func NewPatch(path string, data []byte, info *Info, e Edits) (*Patch, error) {
 		info.keep(i.Tensor)
 	}
 	p.edits.Tensors = nil // the old ones take memory
-	return p, p.with(func(data []byte, _ func(int)) error {
+	if err := p.with(func(data []byte, _ func(int)) error {
 		s, _, err := p.splice(data, false, nil)
 		if err == nil {
 			err = s.checkFar()
 		}
 		return err
-	})
+	}); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // checkFar reports external data in which elements that change are those of other tensors, too.
@@ -114,7 +118,7 @@ func (p *Patch) with(f func(data []byte, release func(int)) error) error {
 		if err != nil {
 			return err
 		}
-		if !os.SameFile(now, p.file) || now.Size() != p.file.Size() || !now.ModTime().Equal(p.file.ModTime()) {
+		if !unchanged(p.file, now) {
 			return corrupt("%s was changed while it was pruned", p.path)
 		}
 		m, err := mapped.Open(p.path)
@@ -136,7 +140,7 @@ func (p *Patch) write(w io.Writer, within bool, names map[string]string) error {
 		if err != nil {
 			return err
 		}
-		d := folder{path: p.folder()}
+		d := folder{path: p.folder(), was: p.was}
 		defer d.close()
 		return s.writes(w, out, &d, release)
 	})
@@ -151,8 +155,8 @@ func (p *Patch) folder() string {
 }
 
 // Files lists the files that the model is in at another path, itself the last. External data keep their names and what lies where in
-// them. In the folder of the model that was imported those that do not change are the same files, and others have the name of the
-// model, up to its extension, and a hyphen before their own.
+// them; where there is a file of such a name, which other models may read, they have the name of the model, up to its extension, and a
+// hyphen before their own. In the folder of the model that was imported those that do not change are the same files.
 func (p *Patch) Files(path string) ([]File, error) {
 	var list []*far
 	err := p.with(func(data []byte, _ func(int)) error {
@@ -178,19 +182,25 @@ func (p *Patch) Files(path string) ([]File, error) {
 	there, _ := os.Stat(filepath.Dir(path))
 	same := here != nil && there != nil && os.SameFile(here, there)
 	names := map[string]string{}
+	taken := maps.Clone(changed)
 	var out []File
 	for _, location := range slices.Sorted(maps.Keys(changed)) {
 		name := filepath.FromSlash(location)
 		if info, err := os.Stat(filepath.Join(p.folder(), name)); err != nil || !filepath.IsLocal(name) || !info.Mode().IsRegular() {
 			continue // of a part of the model that nothing reads, else it was refused
 		}
-		if same {
-			if len(changed[location]) == 0 {
-				continue
-			}
+		if same && len(changed[location]) == 0 {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(filepath.Dir(path), name)); err == nil {
+			stem := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)) + "-"
 			dir, base := filepath.Split(name)
-			name = dir + strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)) + "-" + base
+			for other := true; other; _, other = taken[filepath.ToSlash(name)] {
+				base = stem + base
+				name = dir + base
+			}
 			names[location] = filepath.ToSlash(name)
+			taken[names[location]] = nil
 		}
 		out = append(out, File{filepath.Join(filepath.Dir(path), name), func(w io.Writer) error { return p.data(w, location, changed[location]) }})
 	}
@@ -199,7 +209,7 @@ func (p *Patch) Files(path string) ([]File, error) {
 
 // data writes external data in which tensors have changed.
 func (p *Patch) data(w io.Writer, location string, changed []*far) error {
-	d := folder{path: p.folder()}
+	d := folder{path: p.folder(), was: p.was}
 	defer d.close()
 	f, err := d.open(location)
 	if err != nil {
@@ -208,8 +218,8 @@ func (p *Patch) data(w io.Writer, location string, changed []*far) error {
 	slices.SortFunc(changed, func(a, b *far) int { return int(min(max(a.offset-b.offset, -1), 1)) })
 	at := int64(0)
 	for _, c := range changed {
-		if _, err := io.Copy(w, io.NewSectionReader(f, at, c.offset-at)); err != nil {
-			return err
+		if _, err := io.CopyN(w, io.NewSectionReader(f, at, c.offset-at), c.offset-at); err != nil {
+			return corrupt("external data %s: %w", location, err)
 		}
 		if _, err := w.Write(c.now.ToProto("").RawData); err != nil {
 			return err

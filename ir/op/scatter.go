@@ -204,11 +204,13 @@ func (o *ScatterND) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 // TensorScatter writes its second input, [batch, ..., n, ...], into a copy of the
 // first, [batch, ..., size, ...], along an axis from the position that its third
 // lists for each of the batch, by default zero: the update of a cache. In mode
-// circular positions beyond the end continue at the start.
+// circular positions beyond the end continue at the start. An owned cache is an input of the graph that nobody else reads:
+// a device may write to it where it lies, and have the output there.
 type TensorScatter struct {
 	streaming
-	Axis int    `attr:"axis,-2"`
-	Mode string `attr:"mode,linear"`
+	Axis  int    `attr:"axis,-2"`
+	Mode  string `attr:"mode,linear"`
+	Owned bool   `attr:"spc_owned,0"`
 }
 
 // Kind is TensorScatter.

@@ -11,23 +11,23 @@ import (
 
 // hide has the operator compute what masks hide as far as that is a band around a diagonal, and certain:
 // a number that is not infinite leaves a query that sees nothing all keys alike, so that such masks are
-// left where a query might see none.
+// left where a query might see none, and so is what they replace.
 //
 // What hides keys otherwise is added to the scores, which comes to the same where it is large enough for these
 // to vanish beside it: hide says why not.
 func (m *attentionMatch) hide(scores []ir.Dim) (why string) {
 	var rest []mask
 	var halves []plane
-	finite := false
-	for _, k := range m.masks {
+	finite, over := false, false // a number takes the place of what masks further in make
+	for _, k := range m.masks {  // the outermost first
 		l, hide, ok := m.shown(k)
 		if ok {
 			l, ok = l.broadcast(k.value.Type, ir.Of(tensor.Bool, scores...))
 		}
 		infinite := math.IsInf(hide, -1)
-		if !ok || l.not || len(l.others) > 0 && (!infinite || m.lead > 0 || len(m.in[0].axes) == 3) ||
+		if !ok || l.not || over && infinite || len(l.others) > 0 && (!infinite || m.lead > 0 || len(m.in[0].axes) == 3) ||
 			slices.ContainsFunc(l.others, func(v *ir.Value) bool { return !broadcasts(v, scores) || !ends(v, scores[len(scores)-1]) }) {
-			rest = append(rest, k)
+			rest, over = append(rest, k), over || k.hide != 0 && !infinite
 			continue
 		}
 		l.halves = slices.DeleteFunc(l.halves, func(p plane) bool { return p.everywhere(scores) })
@@ -35,7 +35,7 @@ func (m *attentionMatch) hide(scores []ir.Dim) (why string) {
 		halves, m.shows = append(halves, l.halves...), append(m.shows, l.others...)
 	}
 	band, sees, ok := bandOf(halves, scores)
-	harmless := !slices.ContainsFunc(rest, func(k mask) bool { return !small(k.value.Const) }) && len(m.shows) == 0
+	harmless := !slices.ContainsFunc(rest, func(k mask) bool { return !k.small() }) && len(m.shows) == 0
 	if !ok || finite && !(sees && harmless) {
 		m.shows = nil
 	} else {
@@ -52,9 +52,10 @@ func (m *attentionMatch) hide(scores []ir.Dim) (why string) {
 // absorbing is a number that stays the same when scores are added to it.
 const absorbing = -1e30
 
-// small reports whether a constant has numbers only that cannot outweigh what hides.
-func small(t *tensor.Tensor) bool {
-	return t != nil && t.DType() == tensor.F32 && !slices.ContainsFunc(t.F32s(), func(v float32) bool { return !(math.Abs(float64(v)) <= -hidden/1e3) })
+// small reports whether a mask is a constant that adds numbers only that cannot outweigh what hides.
+func (k mask) small() bool {
+	t := k.value.Const
+	return t != nil && t.DType() == tensor.F32 && !slices.ContainsFunc(t.F32s(), func(v float32) bool { return !(math.Abs(float64(v)*k.by) <= -hidden/1e3) })
 }
 
 // shown returns where a mask adds nothing, and what it adds elsewhere.
@@ -166,7 +167,7 @@ func distance(bound *ir.Dim, offset ir.Dim, sign int, to *int) (ok bool) {
 func (m *attentionMatch) mask() (sum *ir.Value, err error) {
 	shows := slices.Clone(m.shows)
 	lone := len(m.masks) == 1 && len(shows) == 0
-	for _, k := range m.masks {
+	for _, k := range slices.Backward(m.masks) { // what hides scores takes the place of what was added to them before
 		v := k.value
 		if k.hide != 0 {
 			if lone && math.IsInf(k.hide, -1) {
@@ -178,13 +179,17 @@ func (m *attentionMatch) mask() (sum *ir.Value, err error) {
 				}
 				return m.headed(v)
 			}
-			zero, hide := m.constant("zero", tensor.Scalar(float32(0))), m.constant("hide", tensor.Scalar(float32(k.hide)))
-			if !k.shows {
-				zero, hide = hide, zero
+			if sum == nil {
+				sum = m.constant("zero", tensor.Scalar(float32(0)))
 			}
-			if v, err = m.add("hides", "Where", nil, v, zero, hide); err != nil {
+			yes, no := sum, m.constant("hide", tensor.Scalar(float32(k.hide)))
+			if !k.shows {
+				yes, no = no, yes
+			}
+			if sum, err = m.add("hides", "Where", nil, v, yes, no); err != nil {
 				return nil, err
 			}
+			continue
 		}
 		if k.by != 1 {
 			if v, err = m.add("scaled", "Mul", nil, v, m.constant("by", tensor.Scalar(float32(k.by)))); err != nil {

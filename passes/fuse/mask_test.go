@@ -157,7 +157,24 @@ func TestMasks(t *testing.T) {
 		"a bias and an order of a number": {`
   %b: bool[*] = LessOrEqual "b" (%keys, %place)
   %e: f32[*] = Add "e" (%s, %bias)
-  %d: f32[*] = Where "d" (%b, %e, %min)` + softmax, "(%q, %k, %v, %y.masks.out) {scale = 0.5}"},
+  %d: f32[*] = Where "d" (%b, %e, %min)` + softmax, "(%q, %k, %v, %y.hides.out) {scale = 0.5}"},
+		// A query that sees nothing sees all keys alike that the outermost number hides, whatever hid or changed these before.
+		"hidden twice by a number": {`
+  %hidden: f32[*] = Where "hidden" (%see, %min, %s)
+  %there: bool[*] = Cast "there" (%pad) {to = 9}
+  %there4: bool[*] = Unsqueeze "there4" (%there, %column1)
+  %d: f32[*] = Where "d" (%there4, %hidden, %min)` + softmax, "(%q, %k, %v, %y.hides.out_1) {scale = 0.5}"},
+		"hidden and then hidden by a number": {`
+  %b: bool[*] = LessOrEqual "b" (%keys, %place)
+  %hidden: f32[*] = Where "hidden" (%b, %s, %inf)
+  %none: bool[*] = Xor "none" (%see, %see)
+  %d: f32[*] = Where "d" (%none, %hidden, %min)` + softmax, "(%q, %k, %v, %y.hides.out_1) {scale = 0.5}"},
+		"a mask and then hidden by a number": {`
+  %there: f32[*] = Cast "there" (%see) {to = 1}
+  %m: f32[*] = Mul "m" (%there, %min)
+  %e: f32[*] = Add "e" (%s, %m)
+  %none: bool[*] = Xor "none" (%see, %see)
+  %d: f32[*] = Where "d" (%none, %e, %min)` + softmax, "(%q, %k, %v, %y.hides.out) {scale = 0.5}"},
 		// Near misses: what is off by one is no causal order.
 		"positions before the query's": {`
   %b: bool[*] = Less "b" (%keys, %place)
@@ -186,6 +203,21 @@ func TestMasks(t *testing.T) {
 			attends(t, masked(body), c.want)
 		})
 	}
+}
+
+// What is added before scores are scaled may be as large as the number that hides.
+func TestMaskOfScaledBias(t *testing.T) {
+	attends(t, `graph "g"(%q: f32[1,1,2,4], %k: f32[1,1,4,2], %v: f32[1,1,2,4]) {
+  %bias: f32[2,2] = const {-2000.0, 0.0, 0.0, 0.0}
+  %large: f32[] = const {1.0e+06}
+  %order: f32[2,2] = const {0.0, -1.0e+09, 0.0, 0.0}
+  %s: f32[*] = MatMul "s" (%q, %k)
+  %e: f32[*] = Add "e" (%s, %bias)
+  %f: f32[*] = Mul "f" (%e, %large)
+  %d: f32[*] = Add "d" (%f, %order)
+  %p: f32[*] = Softmax "p" (%d)
+  %y: f32[*] = MatMul "y" (%p, %v)
+  return %y }`, "(%q, %y.k.order.out, %v, %y.masks.out) {scale = 1e+06}")
 }
 
 // triangle is the lower triangle of n x n.

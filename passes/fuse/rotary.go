@@ -251,7 +251,7 @@ func (m *rotaryMatch) fits() (why string) {
 		}
 	}
 	for _, tokens := range []int{1, 2} {
-		if m.angled(m.cos, tokens) && m.angled(m.sin, tokens) && (tokens == 2 || m.dims[2].Known()) {
+		if m.angled(m.cos, tokens) && m.angled(m.sin, tokens) && samples(m.cos) == samples(m.sin) && (tokens == 2 || m.dims[2].Known()) {
 			m.tokens = tokens
 			return ""
 		}
@@ -280,6 +280,14 @@ func (m *rotaryMatch) angled(v *ir.Value, tokens int) bool {
 		}
 	}
 	return true
+}
+
+// samples is the size of the first of four axes of angles, 1 where they have fewer.
+func samples(v *ir.Value) ir.Dim {
+	if v.Type.Rank() < 4 {
+		return ir.Size(1)
+	}
+	return v.Type.Dims[0]
 }
 
 // repeats reports whether the second half of the last axis of v, of so many elements, is certain to be what the first is.

@@ -194,3 +194,23 @@ func TestRotaryOfHalves(t *testing.T) {
 		})
 	}
 }
+
+// Cosines that all samples share, and sines of each, or the other way around, are not tables that the operator takes.
+func TestRotaryOfOneSample(t *testing.T) {
+	for _, batch := range [][2]string{{"1", "2"}, {"2", "1"}, {"1", "batch"}, {"batch", "1"}} {
+		text := fmt.Sprintf(`graph "g"(%%h: f32[%[3]s,2,3,4], %%cos: f32[%[1]s,1,3,2], %%sin: f32[%[2]s,1,3,2]) {
+  %%lo: f32[*], %%hi: f32[*] = Split "halves" (%%h) {axis = -1, num_outputs = 2}
+  %%lc: f32[*] = Mul "lc" (%%lo, %%cos)
+  %%hs: f32[*] = Mul "hs" (%%hi, %%sin)
+  %%hc: f32[*] = Mul "hc" (%%hi, %%cos)
+  %%ls: f32[*] = Mul "ls" (%%lo, %%sin)
+  %%re: f32[*] = Sub "re" (%%lc, %%hs)
+  %%im: f32[*] = Add "im" (%%hc, %%ls)
+  %%y: f32[*] = Concat "y" (%%re, %%im) {axis = -1}
+  return %%y }`, batch[0], batch[1], strings.Replace(batch[0]+batch[1], "1", "", 1))
+		g := graphtest.Parse(t, text)
+		if n, err := fuse.Rotaries(g); n != 0 || err != nil {
+			t.Errorf("cosines of %s samples and sines of %s: %d changes, %v", batch[0], batch[1], n, err)
+		}
+	}
+}

@@ -67,3 +67,33 @@ func layer(c *Case, sparsity float64) (*spc.Layer, error) {
 	}
 	return nil, nil
 }
+
+// TestBytesBetweenOperators compiles products with an operator in between: what one makes and the next one reads is unsigned, of i8 too.
+func TestBytesBetweenOperators(t *testing.T) {
+	cases, err := (&Row{Kind: Domain + ":QGemm"}).Stored()
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for _, c := range cases {
+		if !strings.HasSuffix(c.Name, "between operators") {
+			continue
+		}
+		count++
+		b, err := c.Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := spc.Compile(t.Context(), spc.CompileOptions{Bytes: b})
+		if err != nil {
+			t.Fatal(err)
+		}
+		layers, text := m.Explain().Layers, m.Graph()
+		if m.Close(); len(layers) != 2 || layers[0].DType != "i8" || layers[1].DType != "i8" || !strings.Contains(text, "spc_y_scale") {
+			t.Errorf("%s: the layers are %+v, want two of integers, the first of which writes bytes, in\n%s", c.Name, layers, text)
+		}
+	}
+	if count != len(bytes8) {
+		t.Errorf("%d cases have operators between products", count)
+	}
+}

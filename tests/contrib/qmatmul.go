@@ -9,6 +9,7 @@ import (
 
 // weights are matrices of integers with a scale and a zero point, or one of each for each column, or each column of each matrix.
 type weights struct {
+	name    string // b where it is empty
 	dt      tensor.DType
 	shape   []int
 	columns string // one, column, matrix
@@ -18,6 +19,9 @@ type weights struct {
 
 // weights adds B, its scales and its zero points to a case, and returns their names.
 func (m *Maker) weights(c *Case, w weights) (b, scale, zero string) {
+	if w.name == "" {
+		w.name = "b"
+	}
 	shape := []int{}
 	switch w.columns {
 	case "column":
@@ -34,9 +38,9 @@ func (m *Maker) weights(c *Case, w weights) (b, scale, zero string) {
 		if w.zeros == "some" {
 			low, high = low-20, high+12
 		}
-		zero = c.Weight("b_zero", m.Ints(w.dt, low, high, shape...))
+		zero = c.Weight(w.name+"_zero", m.Ints(w.dt, low, high, shape...))
 	}
-	return c.Weight("b", m.small(w.dt, w.shape...)), c.Weight("b_scale", m.positive(0.01, shape...)), zero
+	return c.Weight(w.name, m.small(w.dt, w.shape...)), c.Weight(w.name+"_scale", m.positive(0.01, shape...)), zero
 }
 
 // eachWeights calls f for the types of weights and for how their scales lie.
@@ -60,13 +64,13 @@ func dynamicQuantizeMatMul(m *Maker) {
 		c.Node(m.kind, nil, []string{c.Input("a", m.Floats(2, 2, 3, 12), "batch", "tokens"), b, s, z, c.Weight("bias", m.Floats(1, 7))}, "y")
 	})
 	c := m.Case("matrices")
-	b, s, z := m.weights(c, weights{tensor.U8, []int{2, 12, 7}, "matrix", "some", false})
+	b, s, z := m.weights(c, weights{dt: tensor.U8, shape: []int{2, 12, 7}, columns: "matrix", zeros: "some"})
 	c.Node(m.kind, nil, []string{c.Input("a", m.Floats(2, 2, 3, 12)), b, s, z}, "y")
 	c = m.Case("one sign")
-	b, s, z = m.weights(c, weights{tensor.I8, []int{12, 7}, "one", "some", false})
+	b, s, z = m.weights(c, weights{dt: tensor.I8, shape: []int{12, 7}, columns: "one", zeros: "some"})
 	c.Node(m.kind, nil, []string{c.Input("a", tensor.Ints(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12).To(tensor.F32).Reshape(1, 12)), b, s, z}, "y")
 	c = m.Case("zeros alone")
-	b, s, z = m.weights(c, weights{tensor.I8, []int{12, 7}, "one", "none", false})
+	b, s, z = m.weights(c, weights{dt: tensor.I8, shape: []int{12, 7}, columns: "one", zeros: "none"})
 	c.Node(m.kind, nil, trim([]string{c.Input("a", tensor.New(tensor.F32, 2, 12)), b, s, z}), "y")
 }
 
@@ -93,15 +97,15 @@ func matMulIntegerToFloat(m *Maker) {
 		c.Node(m.kind, nil, []string{a, b, as, s, az, z, c.Weight("bias", m.Floats(1, 7))}, "y")
 	})
 	c := m.Case("i8")
-	b, s, z := m.weights(c, weights{tensor.I8, []int{12, 7}, "one", "some", false})
+	b, s, z := m.weights(c, weights{dt: tensor.I8, shape: []int{12, 7}, columns: "one", zeros: "some"})
 	a, as, az := left(c, tensor.I8, params{scale: 0.02, zero: -3}, []int{3, 12})
 	c.Node(m.kind, nil, []string{a, b, as, s, az, z}, "y")
 	c = m.Case("no zero points")
-	b, s, _ = m.weights(c, weights{tensor.U8, []int{12, 7}, "column", "none", false})
+	b, s, _ = m.weights(c, weights{dt: tensor.U8, shape: []int{12, 7}, columns: "column", zeros: "none"})
 	a, as, _ = left(c, tensor.U8, params{scale: 0.02, none: true}, []int{3, 12})
 	c.Node(m.kind, nil, []string{a, b, as, s}, "y")
 	c = m.Case("matrices")
-	b, s, z = m.weights(c, weights{tensor.U8, []int{2, 12, 7}, "matrix", "some", false})
+	b, s, z = m.weights(c, weights{dt: tensor.U8, shape: []int{2, 12, 7}, columns: "matrix", zeros: "some"})
 	a, as, az = left(c, tensor.U8, p, []int{2, 3, 12})
 	c.Node(m.kind, nil, []string{a, b, as, s, az, z}, "y")
 	c = m.Case("weights are an input")
@@ -128,6 +132,23 @@ func qGemm(m *Maker) {
 	}
 	for _, bias := range [][]int{{}, {1}, {1, 7}, {5, 1}, {5, 7}, {1, 1}} {
 		m.gemm(gemm{types: [2]tensor.DType{tensor.U8, tensor.I8}, columns: "one", zeros: "middle", bias: bias, alpha: 1})
+	}
+	for _, dt := range bytes8 {
+		m.between(dt)
+	}
+}
+
+// between makes two products behind a QLinearLeakyRelu.
+func (m *Maker) between(dt tensor.DType) {
+	c := m.Case("%v between operators", dt)
+	x := append([]string{c.Input("x", m.ints(dt, 4, 12), "m")}, params{scale: 0.02, zero: middle(dt)}.names(c, "x", dt)...)
+	y := append([]string{"y"}, params{scale: 0.03, zero: middle(dt)}.names(c, "y", dt)...)
+	c.Node(Domain+":QLinearLeakyRelu", nil, append(x, y[1:]...), "y:"+dt.String())
+	for _, to := range []string{"h", "z"} {
+		w, s, zero := m.weights(c, weights{name: to + "_b", dt: tensor.I8, shape: []int{12, 12}, columns: "column", zeros: "middle"})
+		q := params{scale: 0.0517, zero: middle(dt)}.names(c, to, dt)
+		c.Node(Domain+":QGemm", nil, append(append(y, w, s, zero, ""), q...), to+":"+dt.String())
+		y = append([]string{to}, q...)
 	}
 }
 
@@ -160,7 +181,7 @@ func (m *Maker) gemm(g gemm) {
 	if g.trans&2 != 0 {
 		b = []int{7, 12}
 	}
-	w, s, z := m.weights(c, weights{g.types[1], b, g.columns, g.zeros, g.trans&2 != 0})
+	w, s, z := m.weights(c, weights{dt: g.types[1], shape: b, columns: g.columns, zeros: g.zeros, trans: g.trans&2 != 0})
 	in := append([]string{c.Input("a", m.ints(dt, a...), "m")}, params{scale: 0.02, zero: middle(dt), computed: g.computed}.names(c, "a", dt)...)
 	in = append(in, w, s, z, "", "", "")
 	if ints := m.Ints(tensor.I32, -3000, 3000, g.bias...); g.bias != nil && g.computed {

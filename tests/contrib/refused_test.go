@@ -2,6 +2,8 @@ package contrib
 
 import (
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -106,6 +108,19 @@ func TestGroupedQueriesAreRefused(t *testing.T) {
 	})
 }
 
+func TestRotaryEmbeddingsAreRefused(t *testing.T) {
+	turn := func(positions *tensor.Tensor) func(m *Maker, c *Case) {
+		return func(m *Maker, c *Case) {
+			c.Node(Domain+":RotaryEmbedding", nil, []string{c.Input("x", m.Floats(1, 2, 4, 24)), c.Input("ids", positions),
+				c.Weight("cos", m.Floats(1, 10, 4)), c.Weight("sin", m.Floats(1, 10, 4))}, "y")
+		}
+	}
+	refuses(t, []refusal{
+		{"an offset for each token", turn(tensor.Ints(0, 1, 2, 3)), ir.ErrInvalid, "position_ids is i64[4], want 1 elements"},
+		{"rank of the positions", turn(tensor.Ints(0).Reshape(1, 1, 1)), ir.ErrInvalid, "want rank 0 or 1 or 2"},
+	})
+}
+
 func TestOperatorsWithoutAFormAreRefused(t *testing.T) {
 	c := (&Row{Cases: func(*Maker) {}}).maker().Case("bad")
 	c.Node(Domain+":BeamSearch", nil, []string{c.Input("x", tensor.Ints(1))}, "y:i64")
@@ -122,5 +137,25 @@ func TestOperatorsWithoutAFormAreRefused(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
 		}
+	}
+}
+
+// However many nodes are before an operator that is expanded, the stack does not grow with them.
+func TestExpansionsBehindManyNodes(t *testing.T) {
+	defer debug.SetMaxStack(debug.SetMaxStack(4 << 20))
+	c := (&Row{Cases: func(*Maker) {}}).maker().Case("deep")
+	x := c.Input("x", tensor.From([]float32{1}, 1))
+	for i := range 50000 {
+		y := fmt.Sprintf("y%d", i)
+		c.Node("Neg", nil, []string{x}, y)
+		x = y
+	}
+	c.Node(Domain+":Gelu", nil, []string{x}, "z")
+	b, err := c.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err = onnx.ImportBytes(b, "", onnx.Options{}); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -3,6 +3,9 @@ package contrib
 import "spc/ir/tensor"
 
 func rotaryEmbedding(m *Maker) {
+	c := m.Case("a scalar offset")
+	c.Node(m.kind, nil, []string{c.Input("x", m.Floats(1, 2, 4, 24)), c.Input("ids", tensor.Scalar(int64(3))),
+		c.Weight("cos", m.Floats(1, 10, 4)), c.Weight("sin", m.Floats(1, 10, 4))}, "y")
 	for _, interleaved := range []int{0, 1} {
 		for _, one := range []bool{true, false} {
 			ids := func(c *Case, b, s int) string {
@@ -11,7 +14,7 @@ func rotaryEmbedding(m *Maker) {
 				}
 				return c.Input("ids", m.Ints(tensor.I64, 0, 9, b, s))
 			}
-			c := m.Case("interleaved %d, offset %v, rank 4", interleaved, one)
+			c = m.Case("interleaved %d, offset %v, rank 4", interleaved, one)
 			c.Node(m.kind, Attrs{"interleaved": interleaved}, []string{c.Input("x", m.Floats(1, 2, 3, 4, 8)), ids(c, 2, 4),
 				c.Weight("cos", m.Floats(1, 10, 4)), c.Weight("sin", m.Floats(1, 10, 4))}, "y")
 			c = m.Case("interleaved %d, offset %v, rank 3", interleaved, one)

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"spc/ir/onnx/contrib"
 )
 
 const root = "../.."
@@ -174,5 +176,39 @@ func TestDocumentsQuoteTheDemo(t *testing.T) {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("%s does not quote\n%s", name, want)
 		}
+	}
+}
+
+// TestDocumentsListONNXRuntimesOperators compares the section about them with the table of what is imported.
+func TestDocumentsListONNXRuntimesOperators(t *testing.T) {
+	b, err := os.ReadFile("../../docs/using.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(b), "## Models that ONNX Runtime saved\n")
+	if !found {
+		t.Fatal("docs/using.md has no section about models that ONNX Runtime saved")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	listed := map[string]bool{}
+	for _, line := range strings.Split(section, "\n") {
+		if strings.HasPrefix(line, "| ") {
+			for _, name := range regexp.MustCompile(`[A-Z][A-Za-z]+`).FindAllString(line, -1) {
+				listed[name] = true
+			}
+		}
+	}
+	for _, d := range contrib.Table {
+		_, name, ok := strings.Cut(d.Kind, ":")
+		if !ok {
+			name = d.Kind
+		}
+		if !listed[name] {
+			t.Errorf("%s is not in the table of docs/using.md", name)
+		}
+		delete(listed, name)
+	}
+	for name := range listed {
+		t.Errorf("%s is in the table of docs/using.md, and no operator that is imported", name)
 	}
 }

@@ -6,6 +6,7 @@
 package bitmap
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 
@@ -69,6 +70,9 @@ func (storage) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
 		return nil, fmt.Errorf("unknown configuration %q", config)
 	}
 	m, k := w.Dim(0), w.Dim(1)
+	if k == 0 {
+		return nil, fmt.Errorf("rows without columns: %w", choose.ErrFit)
+	}
 	words := sparse.Ceil(k, 64)
 	set := make([]uint64, m*words)
 	var values []float32
@@ -98,6 +102,9 @@ type matrix struct {
 func view(s *ir.Store) (*matrix, error) {
 	if s.Config != "" {
 		return nil, fmt.Errorf("unknown configuration %q", s.Config)
+	}
+	if s.Cols == 0 { // then no bytes of the file stand for the rows
+		return nil, errors.New("rows without columns")
 	}
 	words := sparse.Ceil(s.Cols, 64)
 	p, err := sparse.Parts(s,

@@ -1,6 +1,7 @@
 package bitmap
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -17,6 +18,17 @@ func TestBitmap(t *testing.T) { formattest.Run(t, New(), "") }
 func TestKernelsMayRunConcurrently(t *testing.T) { formattest.Concurrently(t, New(), "") }
 
 func FuzzCheck(f *testing.F) { formattest.Fuzz(f, New(), "") }
+
+// A file of a few bytes may claim any number of rows, if they are empty.
+func TestRowsWithoutColumnsAreRefused(t *testing.T) {
+	s := &ir.Store{Format: Name, Rows: 1 << 40, Parts: []ir.Part{{Name: "bits", Data: tensor.New(tensor.U64, 1<<40, 0)}, {Name: "values", Data: tensor.New(tensor.F32, beyond)}}}
+	if err := New().Check(s); err == nil {
+		t.Error("they are accepted")
+	}
+	if _, err := New().Pack(tensor.New(tensor.F32, 3, 0), ""); !errors.Is(err, choose.ErrFit) {
+		t.Errorf("Pack gives %v, want %v", err, choose.ErrFit)
+	}
+}
 
 // Each instruction set's kernels compute the same, for any number of columns and from any row on, with values of any type and a
 // last word that is whole or not.

@@ -72,7 +72,7 @@ func (m *nbits) matrix(elems, scales, zeros, columns int) *ir.Value {
 	a := attrs{"axis": 1, "block_size": m.block}
 	if signed {
 		for i := range q {
-			q[i] -= 1 << (m.bits - 1)
+			q[i] = (q[i] - 1<<(m.bits-1)) & (1<<m.bits - 1)
 		}
 		return c.make("DequantizeLinear", a, c.coded(elems, types[1], q, m.rows, m.cols), s)
 	}

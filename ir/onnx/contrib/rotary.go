@@ -9,7 +9,7 @@ func rotaryEmbedding(c *call) []*ir.Value {
 		Packed      bool    `attr:"is_packed_batching,0"`
 		Heads       int     `attr:"num_heads,0"`
 		Dim         int     `attr:"rotary_embedding_dim,0"`
-		Scale       float32 `attr:"scale,1"`
+		Scale       float32 `attr:"scale,1"` // which ONNX Runtime does not use
 	}
 	c.attrs(&a)
 	if a.Packed {
@@ -49,10 +49,14 @@ func (c *call) rotate(x, positions, cos, sin *ir.Value, r rotation) *ir.Value {
 	return c.make("RotaryEmbedding", a, x, cos, sin, positions)
 }
 
-// positions returns the positions of the tokens of x, [batch, tokens], that input 1 gives: one for each token, or where the first ones are.
+// positions returns the positions of the tokens of x, [batch, tokens], that input 1 gives: one for each token, or where the first token of every sample is.
 func (c *call) positions(x *ir.Value) *ir.Value {
 	ids := c.in(1)
-	if len(c.dims(1, 1, 2)) == 2 {
+	switch len(c.dims(1, 0, 1, 2)) {
+	case 1:
+		c.vector(1, "position_ids", ir.Size(1))
+		ids = c.make("Squeeze", nil, ids, c.ints(0)) // which a run refuses of more
+	case 2:
 		return ids
 	}
 	tokens := 1 // the axis

@@ -66,6 +66,8 @@ func Instead(domain, name string) string {
 		return "it runs a decoder until it ends: export the decoder itself, and choose tokens outside of it"
 	case strings.HasPrefix(name, "Nhwc") || strings.HasPrefix(name, "QOrdered") || name == "EPContext":
 		return "ONNX Runtime writes it for a device: save the model for the CPU, at the level 'extended' or below"
+	case name == "MulInteger" || name == "QLinearReduceMean" || name == "ReduceSumInteger":
+		return "ONNX Runtime has no kernel of it for CPUs either: quantise the model with nodes QuantizeLinear and DequantizeLinear (QDQ)"
 	case strings.HasPrefix(name, "Packed") || name == "PagedAttention" || name == "RemovePadding" || name == "RestorePadding":
 		return "it is of models without padding: export the model with padding, or save it at the level 'basic'"
 	}

@@ -1,0 +1,257 @@
+package spc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"spc"
+	"spc/internal/debug"
+	"spc/ir/tensor"
+	"spc/tests/archs"
+)
+
+// smallDecoder is a decoder of two layers.
+var smallDecoder = archs.CachedDecoderConfig{Layers: 2, Hidden: 32, Heads: 4, KVHeads: 4, FF: 64, Vocabulary: 50, Positions: 64}
+
+// decoderForms are the forms in which decoders have their caches.
+func decoderForms() map[string]archs.CachedDecoderConfig {
+	forms := map[string]archs.CachedDecoderConfig{}
+	for i := range 6 {
+		c := smallDecoder
+		name := []string{"joined", "fused", "joined by tokens"}[i%3]
+		c.Fused, c.Tokens = i%3 == 1, i%3 == 2
+		if i >= 3 {
+			c.KVHeads, name = 2, name+", heads in groups"
+		}
+		forms[name] = c
+	}
+	return forms
+}
+
+// decoder compiles a decoder, and imports it.
+func decoder(t testing.TB, c archs.CachedDecoderConfig, o spc.CompileOptions) (*spc.Model, *spc.Original) {
+	t.Helper()
+	built, err := archs.CachedDecoder(c, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Bytes, o.Run = built.Bytes(), two
+	m, err := spc.Compile(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	original, err := spc.Import(t.Context(), spc.ImportOptions{Bytes: o.Bytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, original
+}
+
+// tokensFrom draws the tokens of a step, at positions from the given one on.
+func tokensFrom(rng *rand.Rand, batch, from, n int) map[string]*tensor.Tensor {
+	ids, at := tensor.New(tensor.I64, batch, n), tensor.New(tensor.I64, batch, n)
+	for i := range batch * n {
+		tensor.Data[int64](ids)[i], tensor.Data[int64](at)[i] = rng.Int64N(int64(smallDecoder.Vocabulary)), int64(from+i%n)
+	}
+	return map[string]*tensor.Tensor{"input_ids": ids, "position_ids": at}
+}
+
+// The steps of a session compute what the model computes when it is given the past, and what it computes of all tokens at
+// once, whatever the form of the caches.
+func TestSessions(t *testing.T) {
+	for name, c := range decoderForms() {
+		t.Run(name, func(t *testing.T) {
+			m, original := decoder(t, c, spc.CompileOptions{})
+			ties := spc.PastTies(m.Inputs(), m.Outputs())
+			if len(ties) != 2*c.Layers {
+				t.Fatalf("ties %v, want %d", ties, 2*c.Layers)
+			}
+			s, err := m.NewSession(spc.SessionOptions{Ties: ties, Capacity: 64})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if why := s.Copies(); why != "" {
+				t.Errorf("states are copied: %s", why)
+			}
+			reference, err := original.NewSession(spc.SessionOptions{Ties: ties})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for round, batch := range []int{2, 1} { // after Reset another batch
+				rng, length := rand.New(rand.NewPCG(7, uint64(round))), 0
+				past := map[string]*tensor.Tensor{}
+				for _, n := range []int{5, 1, 1, 3, 1, 1, 1} {
+					in := tokensFrom(rng, batch, length, n)
+					got, want := map[string]*tensor.Tensor{}, map[string]*tensor.Tensor{}
+					if err := s.Step(t.Context(), in, got); err != nil {
+						t.Fatal(err)
+					}
+					if err := reference.Step(t.Context(), in, want); err != nil {
+						t.Fatal(err)
+					}
+					if length += n; s.Length() != length {
+						t.Fatalf("length %d, want %d", s.Length(), length)
+					}
+					if len(got) != 1 {
+						t.Fatalf("outputs %v, want the logits", got)
+					}
+					if e := relL2(t, got, want); !(e < 1e-5) {
+						t.Fatalf("at length %d the error is %g", length, e)
+					}
+					if len(past) == 0 {
+						past = emptyPast(m, batch)
+					}
+					maps.Copy(past, in)
+					full, err := m.Run(t.Context(), past)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if e := relL2(t, map[string]*tensor.Tensor{"logits": full["logits"]}, got); !(e < 1e-5) {
+						t.Fatalf("at length %d the error to a run with the past is %g", length, e)
+					}
+					for out, in := range ties {
+						past[in] = full[out]
+						if e := relL2(t, map[string]*tensor.Tensor{in: s.State(in)}, map[string]*tensor.Tensor{in: full[out]}); !(e < 1e-5) {
+							t.Fatalf("at length %d state %s is off by %g", length, in, e)
+						}
+					}
+				}
+				s.Reset()
+				reference.Reset()
+			}
+		})
+	}
+}
+
+// A step allocates nothing after the first, and does not become slower but by attention, while a cache grows by 1,024 tokens.
+func TestStepsDoNotAllocate(t *testing.T) {
+	t.Setenv(debug.Variable, "") // checks allocate
+	for name, c := range decoderForms() {
+		t.Run(name, func(t *testing.T) {
+			c.Positions = 2048
+			m, _ := decoder(t, c, spc.CompileOptions{})
+			s, err := m.NewSession(spc.SessionOptions{Ties: spc.PastTies(m.Inputs(), m.Outputs()), Capacity: 1 + 1 + 1024})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			in, out := tokensFrom(rand.New(rand.NewPCG(1, 1)), 1, 0, 1), map[string]*tensor.Tensor{}
+			if err := s.Step(ctx, in, out); err != nil {
+				t.Fatal(err)
+			}
+			if n := testing.AllocsPerRun(1024, func() { // and once before
+				tensor.Data[int64](in["position_ids"])[0]++
+				if err := s.Step(ctx, in, out); err != nil {
+					t.Fatal(err)
+				}
+			}); n != 0 {
+				t.Errorf("%v allocations", n)
+			}
+			if s.Length() != 1+1+1024 {
+				t.Errorf("length %d", s.Length())
+			}
+		})
+	}
+}
+
+// BenchmarkSteps appends tokens one by one to caches that hold some already, of a decoder of 4 layers.
+func BenchmarkSteps(b *testing.B) {
+	b.Setenv(debug.Variable, "") // checks take long
+	for _, fused := range []bool{false, true} {
+		c := archs.CachedDecoderConfig{Layers: 4, Hidden: 256, Heads: 8, KVHeads: 8, FF: 1024, Vocabulary: 512, Positions: 8192, Fused: fused}
+		m, _ := decoder(b, c, spc.CompileOptions{})
+		for _, behind := range []int{1, 256, 1024, 4096} {
+			s, err := m.NewSession(spc.SessionOptions{Ties: spc.PastTies(m.Inputs(), m.Outputs()), Capacity: 8192})
+			if err != nil {
+				b.Fatal(err)
+			}
+			rng, out := rand.New(rand.NewPCG(1, 1)), map[string]*tensor.Tensor{}
+			if err := s.Step(b.Context(), tokensFrom(rng, 1, 0, behind), out); err != nil {
+				b.Fatal(err)
+			}
+			in := tokensFrom(rng, 1, behind, 1)
+			b.Run(fmt.Sprintf("fused=%v/behind=%d", fused, behind), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if s.Length() == 8192 {
+						s.Reset()
+					}
+					if err := s.Step(b.Context(), in, out); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// emptyPast is a past of no tokens.
+func emptyPast(m *spc.Model, batch int) map[string]*tensor.Tensor {
+	past := map[string]*tensor.Tensor{}
+	for _, p := range m.Inputs() {
+		if strings.HasPrefix(p.Name, "past") {
+			shape := []int{batch}
+			for _, d := range p.Dims[1:] {
+				shape = append(shape, d.Size())
+			}
+			past[p.Name] = tensor.New(p.DType, shape...)
+		}
+	}
+	return past
+}
+
+// What a session cannot do is told in a line that says what it wants, and leaves it as it was.
+func TestSessionErrors(t *testing.T) {
+	m, _ := decoder(t, smallDecoder, spc.CompileOptions{})
+	for want, o := range map[string]spc.SessionOptions{
+		`no output is named "gone"; the outputs are`:             {Ties: map[string]string{"gone": "input_ids"}},
+		`no input is named "gone"; the inputs are`:               {Ties: map[string]string{"logits": "gone"}},
+		`output logits is f32[batch,tokens,50], want what input`: {Ties: map[string]string{"logits": "input_ids"}},
+		`both tied to input past_key_values.0.key`:               {Ties: map[string]string{"present.0.key": "past_key_values.0.key", "present.1.key": "past_key_values.0.key"}},
+		`Capacity -1: want at least 0`:                           {Capacity: -1},
+	} {
+		if _, err := m.NewSession(o); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	ties := spc.PastTies(m.Inputs(), m.Outputs())
+	s, err := m.NewSession(spc.SessionOptions{Ties: ties, Capacity: 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng, out := rand.New(rand.NewPCG(1, 2)), map[string]*tensor.Tensor{}
+	if err := s.Step(t.Context(), tokensFrom(rng, 1, 0, 5), out); err != nil {
+		t.Fatal(err)
+	}
+	before := s.State("past_key_values.1.value")
+	for want, in := range map[string]map[string]*tensor.Tensor{
+		"would have size 7 along axis 2, want at most the capacity, 6": tokensFrom(rng, 1, 5, 2),
+		"input position_ids is missing":                                {"input_ids": tensor.New(tensor.I64, 1, 1)},
+		`no input is named "x"`:                                        {"x": tensor.New(tensor.I64, 1, 1)},
+		"with batch = 2 as before":                                     tokensFrom(rng, 2, 5, 1),
+	} {
+		if err := s.Step(t.Context(), in, out); !errors.Is(err, spc.ErrInvalid) || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if !s.State("past_key_values.1.value").Equal(before) || s.Length() != 5 {
+		t.Error("a step that failed changed a state")
+	}
+	if err := s.Step(t.Context(), tokensFrom(rng, 1, 5, 1), out); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(s.Close(), s.Close()); err != nil {
+		t.Error(err)
+	}
+	if err := s.Step(t.Context(), tokensFrom(rng, 1, 6, 1), out); !errors.Is(err, spc.ErrInvalid) {
+		t.Errorf("a step after Close: %v", err)
+	}
+}
