@@ -187,6 +187,7 @@ func (b *Budget) limited() bool { return b.Speedup > 0 || b.Latency > 0 || b.Siz
 // outputs of the whole. What comes of it is pruned as Compile does, measured, and corrected until the budget is met.
 // Where it is not the error is a BudgetError.
 func CompileWithin(ctx context.Context, o CompileOptions, b BudgetOptions) (m *Model, err error) {
+	o.Spool = "" // models share weights
 	if b.Budget == (Budget{}) {
 		return nil, fmt.Errorf("the budget is empty: %w", ErrInvalid)
 	}

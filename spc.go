@@ -28,6 +28,7 @@ import (
 	"spc/backend/machine"
 	"spc/internal/atomicfile"
 	"spc/internal/mapped"
+	"spc/internal/spool"
 	"spc/internal/verify"
 	"spc/ir"
 	"spc/ir/onnx"
@@ -189,19 +190,23 @@ func Compile(ctx context.Context, o CompileOptions) (*Model, error) {
 // compile is Compile, but where k is not nil it keeps the graph in a form that ONNX has, and in k what it was on the way, with
 // external data, which the caller closes.
 func compile(ctx context.Context, o CompileOptions, k *kept) (m *Model, err error) {
-	var info *onnx.Info
+	w := &weights{}
+	if o.Spool != "" {
+		w.spool = spool.New(o.Spool)
+	}
 	err = ir.Guard(func() error {
-		if m, err = build(ctx, o, k, &info); err == nil && k == nil && !o.Mapped {
-			info.Keep(m.graph.Constants())
+		if m, err = build(ctx, o, k, w); err == nil && k == nil && o.Spool == "" {
+			w.keep(m.graph)
 		}
 		return err
 	})
 	switch {
-	case info == nil:
-	case err == nil && k == nil && o.Mapped:
-		m.data = info.Close
-	case err != nil || k == nil:
-		err = errors.Join(err, info.Close())
+	case err != nil || k == nil && o.Spool == "":
+		err = errors.Join(err, w.close())
+	case k == nil:
+		m.data = w.close
+	default:
+		k.weights = w
 	}
 	if err != nil {
 		return nil, err
@@ -209,8 +214,8 @@ func compile(ctx context.Context, o CompileOptions, k *kept) (m *Model, err erro
 	return m, nil
 }
 
-// build is compile, but leaves what it read of the model in external data to the caller, whatever it returns.
-func build(ctx context.Context, o CompileOptions, k *kept, read **onnx.Info) (*Model, error) {
+// build is compile, but leaves the files that weights lie in to the caller, whatever it returns.
+func build(ctx context.Context, o CompileOptions, k *kept, w *weights) (*Model, error) {
 	if err := checkThreads(option.CalibrationThreads, o.Calibration.Threads); err != nil {
 		return nil, err
 	}
@@ -241,9 +246,12 @@ func build(ctx context.Context, o CompileOptions, k *kept, read **onnx.Info) (*M
 	if m.graph, info, err = (&ImportOptions{o.Model, o.Bytes, o.Shapes, o.Dims}).read(how); err != nil {
 		return nil, err
 	}
-	*read = info
+	w.info = info
+	if w.spool != nil && seen == nil {
+		c.Settle, c.Unsettle = w.settle, w.drop
+	}
 	if k != nil {
-		k.File, k.info = m.graph.Clone(), info
+		k.File = m.graph.Clone()
 	}
 	m.meta.Source = strings.TrimSpace(info.Producer + " " + info.ProducerVersion)
 	if c.Choose.Sizes, err = o.open(m.graph, info); err != nil {

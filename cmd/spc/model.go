@@ -156,7 +156,7 @@ func hasSymbol(m *spc.Model, symbol string) bool {
 func compileModel(c *cobra.Command, o spc.CompileOptions) (*spc.Model, error) {
 	p := newProgress(c)
 	defer p.close()
-	o.Progress, o.Plan, o.Mapped = p.At, p.Plan, true
+	o.Progress, o.Plan = p.At, p.Plan
 	return spc.Compile(c.Context(), o)
 }
 

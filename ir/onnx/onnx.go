@@ -106,7 +106,7 @@ func (info *Info) Keep(constants []*ir.Value) {
 	}
 	copies := map[extent]*tensor.Tensor{}
 	keep := func(t *tensor.Tensor) {
-		if !info.lends(t) {
+		if !info.Lends(t) {
 			return
 		}
 		key := extent{&t.Bytes()[0], len(t.Bytes()), t.DType()}
@@ -125,15 +125,15 @@ func (info *Info) Keep(constants []*ir.Value) {
 	}
 }
 
-// keep is Keep of a tensor that nobody else shares.
-func (info *Info) keep(t *tensor.Tensor) {
-	if info.lends(t) {
+// Own is Keep of a tensor that nobody else shares.
+func (info *Info) Own(t *tensor.Tensor) {
+	if info.Lends(t) {
 		t.Share(t.Clone())
 	}
 }
 
-// lends reports whether a tensor lies in mapped external data.
-func (info *Info) lends(t *tensor.Tensor) bool {
+// Lends reports whether a tensor lies in mapped external data.
+func (info *Info) Lends(t *tensor.Tensor) bool {
 	return t != nil && slices.ContainsFunc(info.views, func(f *mapped.File) bool { return f.Has(t.Bytes()) })
 }
 

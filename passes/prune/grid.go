@@ -159,7 +159,7 @@ func (s *scratch) row(l *Layer, r int) []uint32 {
 	if s.panelOf != l || r < s.panelRow || r >= s.panelRow+s.panelRows {
 		n := 1
 		if l.Transposed {
-			n = min(16, l.Rows-r)
+			n = min(panelRows, l.Rows-r)
 		}
 		l.loadKeys(resize(&s.panel, n*l.Cols), r, n)
 		s.panelOf, s.panelRow, s.panelRows = l, r, n
