@@ -16,8 +16,8 @@ type weights struct {
 	spool *spool.File // of what passes make; may be nil
 }
 
-// spooled is the size from which on a tensor lies in the spool.
-const spooled = 1 << 20
+// spooled is the size from which on a tensor lies in the spool: smaller ones are not worth a mapping.
+const spooled = 1 << 18
 
 // settle has the elements of a tensor that a pass has made lie in the spool, if there is one.
 func (w *weights) settle(t *tensor.Tensor) {

@@ -26,6 +26,9 @@ type part struct {
 	at, n int64
 }
 
+// mostParts is how many mappings there may be at a time: systems have bounds for all of a process.
+const mostParts = 1 << 14
+
 // align is a multiple of every page size.
 const align = 1 << 16
 
@@ -33,7 +36,7 @@ const align = 1 << 16
 func New(folder string) *File { return &File{folder: folder, parts: map[*byte]*part{}} }
 
 // Put returns a copy of b that lies in the file and must not be written to. It returns nil where there can be none: files are not
-// mapped here, the disk is full, or the folder is not for writing.
+// mapped here, the disk is full, the folder is not for writing, or there are too many.
 func (f *File) Put(b []byte) []byte {
 	if f == nil || len(b) == 0 {
 		return nil
@@ -68,7 +71,7 @@ func (f *File) reserve(n int64) (at int64, ok bool) {
 	}
 	at = f.size
 	f.size += (n + align - 1) / align * align
-	return at, !f.failed
+	return at, !f.failed && len(f.parts) < mostParts
 }
 
 // Has reports whether b is what Put returned.

@@ -3,6 +3,7 @@ package large
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -20,10 +21,10 @@ type Usage struct {
 // every is how often a process is looked at.
 const every = 5 * time.Millisecond
 
-// Measure runs a command and watches its memory, on Linux.
-func Measure(args []string) (*Usage, error) {
+// Measure runs a command, which prints to out, and watches its memory, on Linux.
+func Measure(out io.Writer, args []string) (*Usage, error) {
 	c := exec.Command(args[0], args[1:]...)
-	c.Stdout, c.Stderr = os.Stdout, os.Stderr
+	c.Stdout, c.Stderr = out, out
 	start := time.Now()
 	if err := c.Start(); err != nil {
 		return nil, err
