@@ -13,6 +13,7 @@ import (
 
 	"spc/internal/pace"
 	"spc/ir"
+	"spc/ir/onnx"
 	"spc/ir/option"
 	"spc/ir/tensor"
 	"spc/passes"
@@ -188,6 +189,7 @@ func (b *Budget) limited() bool { return b.Speedup > 0 || b.Latency > 0 || b.Siz
 // outputs of the whole. What comes of it is pruned as Compile does, measured, and corrected until the budget is met.
 // Where it is not the error is a BudgetError.
 func CompileWithin(ctx context.Context, o CompileOptions, b BudgetOptions) (m *Model, err error) {
+	o.Spool = "" // models share weights
 	if b.Budget == (Budget{}) {
 		return nil, fmt.Errorf("the budget is empty: %w", ErrInvalid)
 	}
@@ -563,7 +565,7 @@ func (s *sizing) before(ctx context.Context) (g *ir.Graph, pc *passes.Context, d
 	if pc, err = c.passContext(seen); err != nil {
 		return nil, nil, done, err
 	}
-	g, info, err := (&ImportOptions{c.Model, c.Bytes, c.Shapes, c.Dims}).read(false)
+	g, info, err := (&ImportOptions{c.Model, c.Bytes, c.Shapes, c.Dims}).read(onnx.Options{})
 	if err != nil {
 		return nil, nil, done, err
 	}

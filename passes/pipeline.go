@@ -87,6 +87,10 @@ type Context struct {
 	Unpruned bool // the passes before prune do what they do where zeros are asked for
 	Store16  bool // the target reads weights of 16 bits as they are
 
+	// Settle, where it is set, has the elements of a large tensor that a pass has made lie elsewhere than in memory; Unsettle is told of
+	// those that nobody reads any more.
+	Settle, Unsettle func(t *tensor.Tensor)
+
 	Depthwise8 bool // the target has kernels for depthwise convolutions of 8-bit integers
 
 	halves quant.Halves // what computed in 16-bit floats
@@ -364,6 +368,7 @@ func Choose(c *Context, g *ir.Graph) (err error) {
 	if c.Choose.Recognise == nil {
 		c.Choose.Recognise = recognise
 	}
+	c.Choose.Settle, c.Choose.Unsettle = c.Settle, c.Unsettle
 	c.Report.Layers, c.Report.Open, err = choose.Run(g, c.Formats, c.Model, c.Choose)
 	return err
 }
@@ -396,6 +401,7 @@ func pruneWeights(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
 		}
 	}
 	o := c.Prune
+	o.Settle = c.Settle
 	o.Fixed = quant.Ordered(narrow)
 	r, err := fit.Run(ctx, g, o)
 	if err != nil {
@@ -647,6 +653,7 @@ func run(ctx context.Context, c *Context, g *ir.Graph, o Options) error {
 			if err != nil {
 				return err
 			}
+			c.settle(g, n)
 			c.Report.Passes = append(c.Report.Passes, PassReport{p.Name, n, count(g), time.Since(start)})
 			if o.Verify {
 				if err := g.Verify(); err != nil {
@@ -693,4 +700,19 @@ func recognise(w *tensor.Tensor) string {
 		return "" // not finite: stays dense
 	}
 	return prune.Recognise(m).Pattern.String()
+}
+
+// settle settles what a pass has made of a graph, if it has made something.
+func (c *Context) settle(g *ir.Graph, changes int) {
+	if c.Settle == nil || changes == 0 {
+		return
+	}
+	for _, v := range g.Constants() {
+		c.Settle(v.Const)
+		if v.Store != nil {
+			for _, p := range v.Store.Parts {
+				c.Settle(p.Data)
+			}
+		}
+	}
 }
