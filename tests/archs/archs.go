@@ -26,6 +26,13 @@ var All = []Arch{
 	{"lstm", "LSTM of 2 layers, input 8192, hidden 2048", func(seed uint64) (*Model, error) { return LSTM(LSTMLarge, seed) }},
 }
 
+// Large are networks of more than 2 GB, which are written only where they are named.
+var Large = []Arch{
+	{"decoder-1b", "decoder of a billion weights with caches", func(seed uint64) (*Model, error) {
+		return CachedDecoder(CachedDecoderConfig{Layers: 18, Hidden: 2048, Heads: 32, KVHeads: 32, FF: 8192, Vocabulary: 32000, Positions: 2048}, seed)
+	}},
+}
+
 // Tiny lists the same architectures at sizes that build and run in
 // milliseconds.
 var Tiny = []Arch{

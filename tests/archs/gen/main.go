@@ -26,8 +26,8 @@ func main() {
 	}
 }
 
-// all are the networks at their published sizes, which are written by default, and tiny ones.
-var all = slices.Concat(archs.All, archs.Tiny)
+// all are the networks at their published sizes, which are written by default, tiny ones, and large ones.
+var all = slices.Concat(archs.All, archs.Tiny, archs.Large)
 
 func names() []string {
 	var list []string
