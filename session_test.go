@@ -1,6 +1,7 @@
 package spc_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +16,10 @@ import (
 
 	"spc"
 	"spc/internal/debug"
+	"spc/ir/onnx"
 	"spc/ir/tensor"
 	"spc/tests/archs"
+	"spc/tests/graphtest"
 )
 
 // smallDecoder is a decoder of two layers.
@@ -167,6 +170,75 @@ func TestSessions(t *testing.T) {
 				reference.Reset()
 			}
 		})
+	}
+}
+
+// Models of 16-bit floats keep their caches in 16 bits, and compute what rounding to them after each operator does.
+func TestSessionsIn16BitFloats(t *testing.T) {
+	t.Setenv(debug.Variable, "") // checks allocate
+	for name, c := range decoderForms() {
+		for _, dt := range []tensor.DType{tensor.F16, tensor.BF16} {
+			if dt == tensor.BF16 && name != "joined" || c.Least { // the least f32 is infinite in 16 bits
+				continue
+			}
+			t.Run(fmt.Sprint(name, ", ", dt), func(t *testing.T) {
+				built, err := archs.CachedDecoder(c, 3)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var file bytes.Buffer
+				g := importedFrom(t, built.Bytes())
+				if err := graphtest.Half(g, dt); err != nil {
+					t.Fatal(err)
+				}
+				if err := onnx.Export(&file, g, "test", ""); err != nil {
+					t.Fatal(err)
+				}
+				m, err := spc.Compile(t.Context(), spc.CompileOptions{Bytes: file.Bytes(), Run: two})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer m.Close()
+				original, err := spc.Import(t.Context(), spc.ImportOptions{Bytes: file.Bytes()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ties := spc.PastTies(m.Inputs(), m.Outputs())
+				s, err := m.NewSession(spc.SessionOptions{Ties: ties, Capacity: 64})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				if why := s.Copies(); why != "" {
+					t.Errorf("states are copied: %s", why)
+				}
+				reference, err := original.NewSession(spc.SessionOptions{Ties: ties})
+				if err != nil {
+					t.Fatal(err)
+				}
+				tolerance := map[tensor.DType]float64{tensor.F16: 5e-3, tensor.BF16: 4e-2}[dt]
+				rng, length := rand.New(rand.NewPCG(7, 3)), 0
+				in, got := map[string]*tensor.Tensor{}, map[string]*tensor.Tensor{}
+				for _, n := range []int{5, 1, 2, 1, 1} {
+					in = tokensFrom(rng, 1, length, n)
+					lengths(m, c, in, 1, length+n)
+					want := map[string]*tensor.Tensor{}
+					if err := s.Step(t.Context(), in, got); err != nil {
+						t.Fatal(err)
+					}
+					if err := reference.Step(t.Context(), in, want); err != nil {
+						t.Fatal(err)
+					}
+					if e := relL2(t, got, want); !(e < tolerance) {
+						t.Fatalf("at length %d the error is %g", length+n, e)
+					}
+					length += n
+				}
+				if state := s.State("past_key_values.1.value"); state.DType() != dt {
+					t.Errorf("a cache is %v", state)
+				}
+			})
+		}
 	}
 }
 

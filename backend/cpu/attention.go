@@ -3,6 +3,8 @@ package cpu
 import (
 	"spc/backend/cpu/tile"
 	"spc/backend/cpu/vec"
+	"spc/backend/format/sparse"
+	"spc/backend/format/ukernel"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -17,16 +19,18 @@ import (
 type attention struct {
 	*op.AttentionPlan
 	node *ir.Node
+	kern *ukernel.Kernels
+	wide int // the floats that keys or values of 16 bits of a block take in f32, 0 where they are f32
 }
 
 // keyBlock is the number of keys whose scores exist at a time.
 const keyBlock = 128
 
-// bindAttention takes f32 attention without a past, a soft cap or further outputs.
+// bindAttention takes f32 attention without a past or further outputs, and such whose keys and values have 16 bits.
 func bindAttention(_ *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.Attention)
 	for i, v := range n.Inputs {
-		if v != nil && i < 3 && v.Type.DType != tensor.F32 {
+		if v != nil && i < 3 && v.Type.DType != tensor.F32 && !(o.Narrow && i > 0) {
 			return nil, nil
 		}
 	}
@@ -34,7 +38,10 @@ func bindAttention(_ *program, n *ir.Node) (*bound, error) {
 	if !ok {
 		return nil, nil
 	}
-	a := &attention{plan, n}
+	a := &attention{AttentionPlan: plan, node: n, kern: ukernel.Best()}
+	if o.Narrow {
+		a.wide = keyBlock * max(a.Depth, a.Width)
+	}
 	return &bound{prepare: a.prepare, inplace: -1, scratch: a.scratch()}, nil
 }
 
@@ -49,7 +56,7 @@ func (a *attention) maskRows() int {
 
 // scratch is the number of floats that a worker needs.
 func (a *attention) scratch() int {
-	return (a.Depth+keyBlock+a.Width+a.maskRows()+4)*tile.Columns() + keyBlock
+	return (a.Depth+keyBlock+a.Width+a.maskRows()+4)*tile.Columns() + keyBlock + a.wide
 }
 
 // attentionTiles is what a worker computes in. Tiles are as wide as its block of
@@ -58,6 +65,7 @@ type attentionTiles struct {
 	q, scores, out, mask  []float32 // [depth], [keyBlock], [width] and [keyBlock] rows
 	top, was, sum, unused []float32 // of each query
 	bias                  []float32 // of each key
+	wide                  []float32 // keys, and then values, of a block
 }
 
 func (a *attention) tiles(s []float32) (t attentionTiles) {
@@ -67,7 +75,7 @@ func (a *attention) tiles(s []float32) (t attentionTiles) {
 		n  int
 	}{
 		{&t.q, a.Depth * c}, {&t.scores, keyBlock * c}, {&t.out, a.Width * c}, {&t.mask, a.maskRows() * c},
-		{&t.top, c}, {&t.was, c}, {&t.sum, c}, {&t.unused, c}, {&t.bias, keyBlock},
+		{&t.top, c}, {&t.was, c}, {&t.sum, c}, {&t.unused, c}, {&t.bias, keyBlock}, {&t.wide, a.wide},
 	} {
 		*part.to, s = s[:part.n:part.n], s[part.n:]
 	}
@@ -115,7 +123,7 @@ type attentionBlock struct {
 // block computes some queries.
 func (a *attention) block(s *attentionTiles, in []*tensor.Tensor, y []float32, q attentionBlock) {
 	b, h, from, n := q.sample, q.head, q.from, q.n
-	k, v := in[1].F32s()[a.K.At(b, h/a.Group, 0):], in[2].F32s()[a.V.At(b, h/a.Group, 0):]
+	k, v := a.rows(in[1], a.K, a.Depth, q), a.rows(in[2], a.V, a.Width, q)
 	w := tile.Width(n)
 	if n < w {
 		clear(s.q[:a.Depth*w])
@@ -131,7 +139,13 @@ func (a *attention) block(s *attentionTiles, in []*tensor.Tensor, y []float32, q
 	}
 	for t := first; t < keys; t += keyBlock {
 		rows := min(keyBlock, keys-t)
-		tile.Product(rows, a.Depth, k[t*a.K.Token:], a.K.Token, 1, s.q, w, w, s.scores, w, false)
+		part, apart := k.from(t, rows, s.wide)
+		tile.Product(rows, a.Depth, part, apart, 1, s.q, w, w, s.scores, w, false)
+		scale := a.Scale
+		if a.Softcap > 0 {
+			capped(s.scores[:rows*w], scale, a.Softcap)
+			scale = 1
+		}
 		masked := a.maskRows() > 0
 		if masked {
 			loadMask(a.Mask, in[3], maskPart{b, h, from, t, n, rows}, s.mask, w)
@@ -153,9 +167,9 @@ func (a *attention) block(s *attentionTiles, in []*tensor.Tensor, y []float32, q
 			copy(s.was[:w], s.top)
 		}
 		if masked {
-			tile.MaskMax(rows, w, s.scores, s.mask, s.top, a.Scale)
+			tile.MaskMax(rows, w, s.scores, s.mask, s.top, scale)
 		} else {
-			tile.Max(rows, w, s.scores, s.bias, s.top, a.Scale)
+			tile.Max(rows, w, s.scores, s.bias, s.top, scale)
 		}
 		if t > first { // what was summed so far is relative to another maximum
 			tile.Exp(1, w, s.was, s.top, s.unused)
@@ -163,10 +177,11 @@ func (a *attention) block(s *attentionTiles, in []*tensor.Tensor, y []float32, q
 			tile.Scale(a.Width, w, s.out, s.was)
 		}
 		tile.Exp(rows, w, s.scores, s.top, s.sum)
-		tile.Product(a.Width, rows, v[t*a.V.Token:], 1, a.V.Token, s.scores, w, w, s.out, w, t > first)
+		part, apart = v.from(t, rows, s.wide)
+		tile.Product(a.Width, rows, part, 1, apart, s.scores, w, w, s.out, w, t > first)
 	}
 	if a.Alike && q.keys > 0 {
-		a.mean(s, v, w, q)
+		a.mean(s, &v, w, q)
 	}
 	for c, total := range s.sum[:w] {
 		s.sum[c] = 0 // a query that sees no key
@@ -179,20 +194,67 @@ func (a *attention) block(s *attentionTiles, in []*tensor.Tensor, y []float32, q
 }
 
 // mean gives queries that see no key the mean of all values.
-func (a *attention) mean(s *attentionTiles, v []float32, w int, q attentionBlock) {
+func (a *attention) mean(s *attentionTiles, v *headTokens, w int, q attentionBlock) {
 	for c, total := range s.sum[:q.n] {
 		if total != 0 {
 			continue
 		}
 		s.sum[c] = 1
 		for d := range a.Width {
-			sum := 0.0
-			for t := range q.keys {
-				sum += float64(v[t*a.V.Token+d])
+			s.out[d*w+c] = 0
+		}
+		for t := 0; t < q.keys; t += keyBlock {
+			rows := min(keyBlock, q.keys-t)
+			values, apart := v.from(t, rows, s.wide)
+			for r := range rows {
+				for d, x := range values[r*apart:][:a.Width] {
+					s.out[d*w+c] += x / float32(q.keys)
+				}
 			}
-			s.out[d*w+c] = float32(sum / float64(q.keys))
 		}
 	}
+}
+
+// headTokens are the keys or the values of a head, of which tokens are so many floats apart.
+type headTokens struct {
+	full         []float32
+	half         ukernel.Values // in the place of full
+	kern         *ukernel.Kernels
+	width, apart int
+}
+
+// rows returns the keys or the values that some queries see.
+func (a *attention) rows(t *tensor.Tensor, at op.AttentionHeads, width int, q attentionBlock) headTokens {
+	from := at.At(q.sample, q.head/a.Group, 0)
+	x := headTokens{kern: a.kern, width: width, apart: at.Token}
+	if a.wide == 0 {
+		x.full = t.F32s()[from:]
+	} else {
+		x.half = sparse.Values(t).Slice(from, t.Len())
+	}
+	return x
+}
+
+// from returns n tokens, the first of which is t, and how far apart they are. They may be in wide.
+func (x *headTokens) from(t, n int, wide []float32) (rows []float32, apart int) {
+	if x.full != nil {
+		return x.full[t*x.apart:], x.apart
+	}
+	if x.apart == x.width { // one behind the other
+		x.kern.WidenTo(wide[:n*x.width], x.half.Slice(t*x.apart, (t+n)*x.apart))
+		return wide, x.width
+	}
+	for i := range n {
+		x.kern.WidenTo(wide[i*x.width:][:x.width], x.half.Slice((t+i)*x.apart, (t+i)*x.apart+x.width))
+	}
+	return wide, x.width
+}
+
+// capped makes scores limit*tanh(scale*score/limit).
+func capped(scores []float32, scale, limit float32) {
+	vec.Affine(scores, scores, scale/limit, 0, -inf, inf)
+	vec.Tanh(scores, scores)
+	vec.Affine(scores, scores, limit, 0, -inf, inf)
 }
 
 // hideLater hides from query c what comes after row last+c, the last one that it sees.

@@ -288,6 +288,16 @@ var cases = map[string]func(x *text) (kind, attrs string){
 			x.args = append(x.args, x.args[0], x.args[0])
 			attrs += fmt.Sprintf(", q_num_heads = %d, kv_num_heads = %d, spc_packed = 1", kv*group, kv)
 		}
+		if r.IntN(4) == 0 {
+			attrs += ", softcap = 0.7"
+		}
+		if attrs += fmt.Sprintf(", spc_alike = %d", r.IntN(2)); r.IntN(3) == 0 && !strings.Contains(attrs, "packed") {
+			attrs += ", spc_narrow = 1"
+			for i, to := range []string{"k", "v"} {
+				x.lines = append(x.lines, fmt.Sprintf("  %%%s: f16[*] = Cast \"%s\" (%s) {to = 10}", to, to, x.args[1+i]))
+				x.args[1+i] = "%" + to
+			}
+		}
 		switch r.IntN(6) {
 		case 0:
 			x.input(b, 1, 1, t)

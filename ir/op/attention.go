@@ -17,7 +17,8 @@ import (
 // passes make packed ones, whose Q, K and V are parts of the features of their
 // inputs, the product of one weight: [B,S,(Hq+2*Hkv)*D]; and aligned ones, whose K and V
 // begin with the past, so that the last query stands at the last key. A query that sees no key gets zeros, or the mean of all values
-// where such are alike: what hid their keys was a number, beside which scores vanish.
+// where such are alike: what hid their keys was a number, beside which scores vanish. The K and V of narrow ones are 16-bit floats
+// beside a Q of f32, as caches are.
 type Attention struct {
 	Causal      bool `attr:"is_causal,0"`
 	QHeads      *int `attr:"q_num_heads"`
@@ -33,6 +34,7 @@ type Attention struct {
 	Packed    bool         `attr:"spc_packed,0"`
 	Aligned   bool         `attr:"spc_aligned,0"`
 	Alike     bool         `attr:"spc_alike,0"`
+	Narrow    bool         `attr:"spc_narrow,0"`
 }
 
 // Kind is Attention.
@@ -128,6 +130,12 @@ func (o *Attention) check(c *ir.Infer) error {
 		if err := wantOneOf(c, i, reals); err != nil {
 			return err
 		}
+		if dt := c.In(i).DType; o.Narrow && i == attnK {
+			if c.In(attnQ).DType != tensor.F32 || dt != tensor.F16 && dt != tensor.BF16 || c.In(attnV).DType != dt {
+				return c.Errorf("Q, K and V are %v, %v and %v, want f32 and the same 16-bit floats", c.In(attnQ).DType, dt, c.In(attnV).DType)
+			}
+			continue
+		}
 		if c.Has(i) && c.In(i).DType != c.In(like).DType {
 			return c.Errorf("input %d is %v, want %v as input %d", i, c.In(i).DType, c.In(like).DType, like)
 		}
@@ -219,7 +227,7 @@ func (o *Attention) part(t *tensor.Tensor, i int) *tensor.Tensor {
 	return out
 }
 
-// AttentionPlan is how an Attention without a past, a soft cap or further outputs
+// AttentionPlan is how an Attention without a past or further outputs
 // reads its operands, for back ends.
 type AttentionPlan struct {
 	Batch, Heads  int
@@ -230,7 +238,8 @@ type AttentionPlan struct {
 	Band          AttentionBand
 	Q, K, V, Y    AttentionHeads
 	Mask          *AttentionMask
-	Alike         bool // queries that see no key get the mean of all values
+	Alike         bool    // queries that see no key get the mean of all values
+	Softcap       float32 // 0 for none
 }
 
 // AttentionBand says that query i of a sample sees its keys from Offset+i+From to Offset+i+To. With
@@ -299,7 +308,7 @@ func (o *Attention) Plan(n *ir.Node) (a *AttentionPlan, ok bool) {
 			return nil, false
 		}
 	}
-	if o.Softcap > 0 || o.Precision != tensor.Undefined && o.Precision != tensor.F32 {
+	if o.Precision != tensor.Undefined && o.Precision != tensor.F32 {
 		return nil, false
 	}
 	var shapes [4][]int
@@ -310,7 +319,7 @@ func (o *Attention) Plan(n *ir.Node) (a *AttentionPlan, ok bool) {
 		}
 	}
 	q, k, v, y := shapes[0], shapes[1], shapes[2], shapes[3]
-	a = &AttentionPlan{Batch: q[0], Alike: o.Alike}
+	a = &AttentionPlan{Batch: q[0], Alike: o.Alike, Softcap: max(0, o.Softcap)}
 	var kvHeads int
 	if len(q) == 4 {
 		a.Heads, kvHeads = q[1], k[1]

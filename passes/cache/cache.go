@@ -58,6 +58,9 @@ func rewrite(g *ir.Graph, ties []Tie, masks bool) (*Static, error) {
 		axes:   map[*ir.Value]int{}, past: map[*ir.Value]int{}, sizes: map[*ir.Value]bool{},
 		starts: map[*ir.Node]*ir.Value{}, masked: map[ir.Dim]bool{},
 	}
+	if err := r.unfuse(ties); err != nil {
+		return nil, err
+	}
 	if err := r.placed(ties); err != nil {
 		return nil, err
 	}
@@ -466,6 +469,9 @@ func (r *rewriting) apply() error {
 		in := append(slices.Clone(n.Inputs), slices.Repeat([]*ir.Value{nil}, 7-len(n.Inputs))...)
 		in[6] = r.length
 		o := *n.Op.(*op.Attention)
+		if k, v := r.narrow(n, in[1]), r.narrow(n, in[2]); k != nil && v != nil {
+			in[1], in[2], o.Narrow = k, v, true
+		}
 		o.Aligned = false // as the last query stands at the last key of what counts
 		g.ReplaceUses(n.Outputs[0], r.add(n, n.Name+".cached", &o, in...))
 	}
@@ -525,7 +531,7 @@ func (r *rewriting) number(use ir.Use) {
 	n, old := use.Node, use.Node.Inputs[use.Index].Type
 	v := r.add(n, n.Name+".length", &op.Slice{}, r.length, r.ints(n.Name+".from", 0), r.ints(n.Name+".to", 1))
 	if old.DType != tensor.I64 {
-		v = r.add(n, n.Name+".number", &op.Cast{To: old.DType}, v)
+		v = r.cast(n, n.Name+".number", v, old.DType)
 	}
 	if old.Rank() == 0 {
 		v = r.add(n, n.Name+".scalar", &op.Squeeze{}, v, r.ints(n.Name+".axes", 0))
@@ -564,27 +570,33 @@ func (r *rewriting) append(a appending) {
 		g.ReplaceUses(n.Outputs[0], scatter(".append", n.Inputs[0], n.Inputs[1]))
 		return
 	}
-	byTokens := n.Inputs[0].Type.Rank() == 3
-	heads := func(name string, v *ir.Value, count *int) *ir.Value {
-		if !byTokens {
-			return v
-		}
-		split := []int{0, 0, *count, -1}
-		v = r.add(n, n.Name+name+".heads", &op.Reshape{}, v, r.ints(n.Name+name+".split", split...))
-		return r.add(n, n.Name+name+".order", &op.Transpose{Perm: []int{0, 2, 1, 3}}, v)
-	}
 	in := make([]*ir.Value, 7)
-	in[0], in[3], in[6] = heads(".q", n.Inputs[0], o.QHeads), n.Input(3), r.length
-	in[1] = scatter(".key", n.Inputs[4], heads(".k", n.Inputs[1], o.KVHeads))
-	in[2] = scatter(".value", n.Inputs[5], heads(".v", n.Inputs[2], o.KVHeads))
-	y := r.add(n, n.Name+".cached", o, in...)
-	if byTokens {
-		y = r.add(n, n.Name+".tokens", &op.Transpose{Perm: []int{0, 2, 1, 3}}, y)
-		y = r.add(n, n.Name+".join", &op.Reshape{}, y, r.ints(n.Name+".features", 0, 0, -1))
-	}
+	in[0], in[3], in[6] = r.heads(n, ".q", n.Inputs[0], o.QHeads), n.Input(3), r.length
+	in[1] = scatter(".key", n.Inputs[4], r.heads(n, ".k", n.Inputs[1], o.KVHeads))
+	in[2] = scatter(".value", n.Inputs[5], r.heads(n, ".v", n.Inputs[2], o.KVHeads))
+	y := r.tokens(n, r.add(n, n.Name+".cached", o, in...))
 	for i, v := range []*ir.Value{y, in[1], in[2]} {
 		if i < len(n.Outputs) && n.Outputs[i] != nil {
 			g.ReplaceUses(n.Outputs[i], v)
 		}
 	}
+}
+
+// heads is what an Attention reads, as caches have it: [batch, heads, tokens, depth].
+func (r *rewriting) heads(n *ir.Node, name string, v *ir.Value, count *int) *ir.Value {
+	if v.Type.Rank() == 4 {
+		return v
+	}
+	split := []int{0, 0, *count, -1}
+	v = r.add(n, n.Name+name+".heads", &op.Reshape{}, v, r.ints(n.Name+name+".split", split...))
+	return r.add(n, n.Name+name+".order", &op.Transpose{Perm: []int{0, 2, 1, 3}}, v)
+}
+
+// tokens is the result of heads, as n has it.
+func (r *rewriting) tokens(n *ir.Node, y *ir.Value) *ir.Value {
+	if n.Inputs[0].Type.Rank() == 4 {
+		return y
+	}
+	y = r.add(n, n.Name+".tokens", &op.Transpose{Perm: []int{0, 2, 1, 3}}, y)
+	return r.add(n, n.Name+".join", &op.Reshape{}, y, r.ints(n.Name+".features", 0, 0, -1))
 }

@@ -8,7 +8,8 @@ import (
 	"spc/ir/tensor"
 )
 
-// placed makes Concat of the caches that GroupQueryAttention of ONNX Runtime grows, which are
+// placed makes Concat of floats of 16 bits of caches that are widened to f32 to be joined with what is new, and of those that
+// GroupQueryAttention of ONNX Runtime grows, which are
 //
 //	TensorScatter(Pad(past, max(total - size of past, 0)), new, start)
 //
@@ -17,34 +18,38 @@ func (r *rewriting) placed(ties []Tie) error {
 	g, some := r.Graph, false
 	var totals, starts []*ir.Value
 	for _, t := range ties {
-		n := g.Outputs[t.Out].Def
+		full, cache := r.widened(t)
+		n := full.Def
 		if n == nil || n.Graph() != g {
 			continue
 		}
-		axis, total := padded(n, g.Inputs[t.In])
+		if o, ok := n.Op.(*op.Concat); ok && full != g.Outputs[t.Out] && len(n.Inputs) == 2 && n.Inputs[0] == cache {
+			r.join(n, t, o.Axis, full, n.Inputs[1])
+			some = true
+			continue
+		}
+		axis, total := padded(n, cache)
 		if total == nil {
 			continue
 		}
-		joined := g.InsertBefore(n, n.Name+".joined", &op.Concat{Axis: axis}, []*ir.Value{g.Inputs[t.In], n.Inputs[1]}, "")
-		g.ReplaceUses(n.Outputs[0], joined.Outputs[0])
-		r.starts[joined], some = n.Inputs[2], true
-		totals, starts = append(totals, total), append(starts, n.Inputs[2])
 		pad := n.Inputs[0].Def
 		list := pad.Inputs[1].Def
-		gone := []*ir.Node{n, pad, list}
+		joined := r.join(n, t, axis, full, n.Inputs[1])
+		r.starts[joined], some = n.Inputs[2], true
+		totals, starts = append(totals, total), append(starts, n.Inputs[2])
+		gone := []*ir.Node{pad, list}
 		for _, v := range list.Inputs {
 			if v.Def != nil { // Max, and Sub below it
 				gone = append(gone, v.Def, v.Def.Inputs[0].Def)
 			}
 		}
-		for _, n := range gone {
-			if len(n.Outputs[0].Uses()) == 0 && !n.Outputs[0].IsOutput() {
-				g.Remove(n)
-			}
-		}
+		r.drop(gone...)
 	}
 	if !some {
 		return nil
+	}
+	for _, t := range ties {
+		r.settle(g.Inputs[t.In])
 	}
 	for _, v := range totals {
 		if i := r.input(v, nil); i >= 0 && !slices.Contains(r.Totals, i) {
