@@ -131,6 +131,45 @@ func (g *Grid) Tensor(v View, shape []int) *Grid {
 	return out.Permute(back...)
 }
 
+// Scaled returns the weight w, of the grid, with the slices along an axis multiplied by factors, which the steps take over, rounded, and its grid.
+// Both are nil where blocks lie along that axis or a step is not finite.
+func (g *Grid) Scaled(w *tensor.Tensor, axis int, factors []float64) (*tensor.Tensor, *Grid) {
+	shape, at := w.Shape(), axis
+	switch {
+	case axis > g.Axis+g.More:
+		at -= g.More
+	case axis >= g.Axis:
+		return nil, nil
+	}
+	old := g.Scales.To(tensor.F32)
+	scales := old.Clone().F32s()
+	inner := elems(old.Shape()[at+1:])
+	for i, s := range scales {
+		f := float32(float64(s) * factors[i/inner%len(factors)])
+		if f-f != 0 {
+			return nil, nil
+		}
+		scales[i] = f
+	}
+	t := tensor.New(tensor.F32, shape...)
+	after, size := elems(shape[g.Axis+g.More+1:]), elems(shape[g.Axis:g.Axis+g.More+1])
+	blocks := (size + g.Block - 1) / g.Block
+	for i, v := range w.F32s() {
+		b := (i/(after*size)*blocks+i/after%size/g.Block)*after + i%after
+		n, ok := encode(v, old.F32s()[b], 0)
+		if !ok {
+			return nil, nil
+		}
+		t.F32s()[i] = float32(n) * scales[b]
+	}
+	out := *g
+	out.Scales = tensor.From(scales, old.Shape()...)
+	if half := out.Scales.To(tensor.F16); half.To(tensor.F32).Equal(out.Scales) {
+		out.Scales = half
+	}
+	return t, &out
+}
+
 // with returns g with scales and zeros of which f makes others.
 func (g Grid) with(f func(t *tensor.Tensor) *tensor.Tensor) *Grid {
 	if g.Scales = f(g.Scales); g.Zeros != nil {
