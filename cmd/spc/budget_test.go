@@ -143,7 +143,7 @@ func TestBudgetFlags(t *testing.T) {
 		"--eval-samples 9:10 chooses none":                                 budgeted("--max-drop", "1", "--eval-data", "few.npy", "--labels", "classes.npy", "--eval-samples", "9:10"),
 		"--quantize auto leaves types to a budget":                         {"compile", "model.onnx", "--quantize", "auto"},
 		"leaves types to a budget of spc compile":                          {"prune", "model.onnx", "-o", "p.onnx", "--quantize", "auto"},
-		"--quantize \"few\": want one of none, int8, fp16, bf16, auto":     budgeted("--max-drop", "1", "--quantize", "few"),
+		"--quantize \"few\": want one of none, int8, int8w, int4, fp16, bf16, auto":     budgeted("--max-drop", "1", "--quantize", "few"),
 		"--points needs --pareto, too":                                     budgeted("--speedup", "2", "--points", "3"),
 		"--speedup -1, want a number above 0":                              budgeted("--speedup", "-1"),
 		"--flops 0, want a share above 0 and at most 1":                    budgeted("--flops", "0"),
