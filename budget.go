@@ -155,7 +155,8 @@ func (b *BudgetOptions) check(o *CompileOptions) error {
 	case b.Mixed && o.Quantize.Type != tensor.I8:
 		return option.Errorf("%v needs %v int8, which layers are in that are not in floats", option.Mixed, option.Quantize)
 	case o.Quantize.codes():
-		return option.Errorf("%v %v: a budget does not round weights alone to codes, want none, int8, fp16 or bf16 beside one", option.Quantize, o.Quantize.Type)
+		name, err := o.Quantize.word()
+		return cmp.Or(err, option.Errorf("%v %s: a budget does not round weights alone to codes, want none, int8, fp16 or bf16 beside one", option.Quantize, name))
 	case o.Debug.StopAfter != "" || len(o.Debug.Disable) > 0:
 		return option.Errorf("%v or %v beside a budget, which measures whole programs", option.StopAfter, option.Passes)
 	case b.Inputs == nil:

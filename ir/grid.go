@@ -2,7 +2,6 @@ package ir
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"spc/ir/tensor"
@@ -132,51 +131,51 @@ func (g *Grid) Tensor(v View, shape []int) *Grid {
 	return out.Permute(back...)
 }
 
+// Scaled returns the weight w, of the grid, with the slices along an axis multiplied by factors, which the steps take over, rounded, and its grid.
+// Both are nil where blocks lie along that axis, or f32 cannot hold a step.
+func (g *Grid) Scaled(w *tensor.Tensor, axis int, factors []float64) (*tensor.Tensor, *Grid) {
+	shape, at := w.Shape(), axis
+	switch {
+	case axis > g.Axis+g.More:
+		at -= g.More
+	case axis >= g.Axis:
+		return nil, nil
+	}
+	old := g.Scales.To(tensor.F32)
+	scales := old.Clone().F32s()
+	inner := elems(old.Shape()[at+1:])
+	for i, s := range scales {
+		f := float32(float64(s) * factors[i/inner%len(factors)])
+		if f-f != 0 || f == 0 && s != 0 {
+			return nil, nil
+		}
+		scales[i] = f
+	}
+	t := tensor.New(tensor.F32, shape...)
+	after, size := elems(shape[g.Axis+g.More+1:]), elems(shape[g.Axis:g.Axis+g.More+1])
+	blocks := (size + g.Block - 1) / g.Block
+	for i, v := range w.F32s() {
+		b := (i/(after*size)*blocks+i/after%size/g.Block)*after + i%after
+		n, ok := encode(v, old.F32s()[b], 0)
+		if !ok {
+			return nil, nil
+		}
+		t.F32s()[i] = float32(n) * scales[b]
+	}
+	out := *g
+	out.Scales = tensor.From(scales, old.Shape()...)
+	if half := out.Scales.To(tensor.F16); half.To(tensor.F32).Equal(out.Scales) {
+		out.Scales = half
+	}
+	return t, &out
+}
+
 // with returns g with scales and zeros of which f makes others.
 func (g Grid) with(f func(t *tensor.Tensor) *tensor.Tensor) *Grid {
 	if g.Scales = f(g.Scales); g.Zeros != nil {
 		g.Zeros = f(g.Zeros)
 	}
 	return &g
-}
-
-// Scaled returns the grid on which w, a weight on g, lies once its elements are multiplied by a factor for each index along an axis, and
-// the elements there, which differ from the products by what rounding the scales does. The grid is nil where blocks lie along the
-// axis, or f32 cannot hold a scale. Scales stay f16 where that holds them.
-func (g *Grid) Scaled(w *tensor.Tensor, axis int, factors []float64) (*Grid, *tensor.Tensor) {
-	shape := w.Shape()
-	if axis >= g.Axis && axis <= g.Axis+g.More {
-		return nil, nil
-	}
-	size, after := elems(shape[g.Axis:g.Axis+g.More+1]), elems(shape[g.Axis+g.More+1:])
-	blocks := (size + g.Block - 1) / g.Block
-	inner := elems(shape[axis+1:]) // elements of w from one index along the axis to the next
-	if axis < g.Axis {
-		inner = inner / max(1, size) * blocks // scales
-	}
-	was := g.Scales.To(tensor.F32).F32s()
-	scales := tensor.New(tensor.F32, g.Scales.Shape()...)
-	for i := range scales.F32s() {
-		f := factors[i/max(1, inner)%shape[axis]]
-		v := float32(float64(was[i]) * f)
-		if v-v != 0 || v == 0 && was[i] != 0 {
-			return nil, nil
-		}
-		scales.F32s()[i] = v
-	}
-	out := *g
-	out.Scales = scales
-	if half := scales.To(g.Scales.DType()); slices.Equal(half.To(tensor.F32).F32s(), scales.F32s()) {
-		out.Scales = half
-	}
-	t := tensor.New(tensor.F32, shape...)
-	for i, v := range w.F32s() {
-		at := (i/(size*after)*blocks+i/after%size/g.Block)*after + i%after
-		if v != 0 {
-			t.F32s()[i] = float32(math.Round(float64(v)/float64(was[at]))) * scales.F32s()[at]
-		}
-	}
-	return &out, t
 }
 
 // Encode returns the codes i8 of w, f32 of the shape that the grid is checked for, which is 2; false where an element is

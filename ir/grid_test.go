@@ -123,6 +123,28 @@ func TestGridViews(t *testing.T) {
 			t.Fatalf("%v of %v: grid %+v", c.view, c.shape, at)
 		}
 		back := at.Matrix(c.view, c.shape)
+		factors := make([]float64, m)
+		for i := range factors {
+			factors[i] = r.NormFloat64()
+		}
+		if rows := c.view.Perm; rows == nil || len(rows) == 2 {
+			axis := 0
+			if rows != nil {
+				axis = rows[0]
+			}
+			scaled, grid := at.Scaled(weight, axis, factors)
+			if got, ok := grid.Matrix(c.view, c.shape).Encode(c.view.Matrix(scaled)); !ok || !slices.Equal(tensor.Data[int8](got), codes) {
+				t.Errorf("seed %d: %v of %v: other codes of scaled rows", seed, c.view, c.shape)
+			}
+			for i, v := range c.view.Matrix(scaled).F32s() {
+				if want := float64(w.F32s()[i]) * factors[i/k]; math.Abs(float64(v)-want) > 1e-6*math.Abs(want) {
+					t.Fatalf("seed %d: %v is %v, want %v", seed, c.view, v, want)
+				}
+			}
+			if s, _ := at.Scaled(weight, at.Axis, []float64{1}); s != nil {
+				t.Error("blocks are scaled along themselves")
+			}
+		}
 		if back == nil || !slices.Equal(back.Scales.F32s(), scales) {
 			t.Fatalf("%v of %v: %+v, want the scales that there were", c.view, c.shape, back)
 		}
@@ -164,10 +186,10 @@ func TestGridScaled(t *testing.T) {
 			w, g = w.Permute(1, 0), g.Permute(1, 0)
 			view.Perm, shape, axis = []int{1, 0}, []int{k, m}, 1
 		}
-		if g, _ := g.Scaled(w, 1-axis, make([]float64, k)); g != nil {
+		if _, g := g.Scaled(w, 1-axis, make([]float64, k)); g != nil {
 			t.Fatal("scaled along blocks")
 		}
-		scaled, got := g.Scaled(w, axis, factors)
+		got, scaled := g.Scaled(w, axis, factors)
 		if scaled == nil {
 			t.Fatalf("seed %d: no grid", seed)
 		}

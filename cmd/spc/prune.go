@@ -27,7 +27,8 @@ cannot be, as with channels that are removed and with --quantize, a line says wh
 nodes are written in the form that they have today, in the least operator set from 13 on that
 has those forms, with batch normalisation folded into the weights; --opset asks for that. With
 --quantize int8, products stand between QuantizeLinear and DequantizeLinear nodes; with fp16
-or bf16, weights stand before Cast nodes.`,
+or bf16, weights stand before Cast nodes, and with int8w or int4 before DequantizeLinear nodes
+with scales of blocks, which opset 21 has.`,
 		Example: `  spc prune model.onnx -o pruned.onnx --sparsity 0.8 --pattern block:4x1
   spc prune model.onnx -o quantized.onnx --quantize int8 --calib photos/ --preprocess imagenet`,
 		Args:              usage(1, 1),

@@ -103,6 +103,50 @@ func TestQuantizeAndPrune(t *testing.T) {
 	}
 }
 
+// TestQuantizeWeights rounds weights alone to codes, in both kinds of files, which agree, and says what there is no such thing for.
+func TestQuantizeWeights(t *testing.T) {
+	workspace(t)
+	calib := []string{"--calib", "photos", "--preprocess", "imagenet"}
+	for i, flags := range [][]string{{"int4"}, {"int8w"}, {"int4:64", "--sparsity", "0.5"}, append([]string{"int4"}, calib...), append([]string{"int4", "--sparsity", "0.5", "--allocate", "layer"}, calib...)} {
+		bits, block := "i4", ":32 "
+		if flags[0] == "int8w" {
+			bits = "i8"
+		} else if flags[0] == "int4:64" {
+			block = ":64 "
+		}
+		args := append([]string{"model.onnx", "--keep-float", "*head*", "--quantize"}, flags...)
+		out := ok(t, append([]string{"compile", "-o", "codes.spx"}, args...)...)
+		if want := "\nas " + bits + block; !strings.Contains(out, want) || !strings.Contains(out, "4 weights, changed by ") || !strings.Contains(out, "; not /head/Gemm") {
+			t.Errorf("%d: %s, want %q, by how much 4 weights change and which does not", i, out, want)
+		}
+		if out := ok(t, "inspect", "codes.spx"); !strings.Contains(out, "not quantised, kept by *head*; ") {
+			t.Errorf("%d: %s, want why head is not quantised", i, out)
+		}
+		ok(t, append([]string{"prune", "-o", "codes.onnx"}, args...)...)
+		ok(t, "verify", "codes.onnx", "codes.spx", "--tolerance", "1e-4")
+		ok(t, "compile", "codes.onnx", "-o", "back.spx")
+		ok(t, "verify", "codes.onnx", "back.spx", "--tolerance", "1e-4")
+		if a, b := fileBytes(t, "codes.onnx"), fileBytes(t, "model.onnx"); a > b*6/10 {
+			t.Errorf("%d: codes.onnx takes %d bytes, model.onnx %d", i, a, b)
+		}
+	}
+	for want, args := range map[string][]string{
+		`--quantize "int4:24": want int4:BLOCK, a power of two from 16`:   {"--quantize", "int4:24"},
+		`--quantize "int4:8": want int4:BLOCK`:                            {"--quantize", "int4:8"},
+		`--quantize "int8w:x": want int8w:BLOCK`:                          {"--quantize", "int8w:x"},
+		`--quantize "fp16:32": want no number behind fp16`:                {"--quantize", "fp16:32"},
+		`--quantize "int4:99999999999999999999": want`:                    {"--quantize", "int4:99999999999999999999"},
+		"--ranges mse has no use without --quantize int8":                 {"--quantize", "int8w", "--ranges", "mse"},
+		"--keep-float none has no use with --quantize int4":               {"--quantize", "int4", "--keep-float", "none"},
+		"--target cuda: weights of int4 are for the CPU":                  {"--quantize", "int4", "--target", "cuda"},
+		"--quantize int4: a budget does not round weights alone to codes": append([]string{"--quantize", "int4", "--size", "10KB"}, calib...),
+		"--stop-after prune: quantisation is asked for":                   {"--quantize", "int4", "--stop-after", "prune"},
+	} {
+		fails(t, append([]string{"compile", "model.onnx", "-o", "x.spx"}, args...), want)
+	}
+	fails(t, []string{"prune", "model.onnx", "-o", "x.onnx", "--quantize", "int4", "--opset", "20"}, "--opset 20: the model's nodes are written in the form of opset 21")
+}
+
 // Weights of integers count as prunable whether or not zeros are asked for.
 func TestQuantisedModelsHavePrunableWeights(t *testing.T) {
 	workspace(t)

@@ -136,16 +136,7 @@ func (p *producer) affine(scale, shift []float64) (bool, error) {
 		return false, nil
 	}
 	if scale != nil {
-		w := n.Inputs[1]
-		var grid *ir.Grid
-		t := w.Const.Clone()
-		if w.Grid != nil {
-			grid, t = w.Grid.Scaled(t, p.rows, scale)
-		}
-		if grid == nil {
-			t = w.Const.Clone()
-			scaleAxis(t, p.rows, scale)
-		}
+		t, grid := scaledWeight(n.Inputs[1], p.rows, scale)
 		if !finite(t.F32s()) {
 			return false, nil
 		}
@@ -170,6 +161,18 @@ func setWeight(n *ir.Node, t *tensor.Tensor, suffix string) {
 	} else {
 		n.SetInput(1, n.Graph().NewConst(w.Name+suffix, t))
 	}
+}
+
+// scaledWeight returns a constant with the slices along an axis multiplied, and the grid that it then is of, nil for none.
+func scaledWeight(w *ir.Value, axis int, scale []float64) (*tensor.Tensor, *ir.Grid) {
+	if w.Grid != nil {
+		if t, grid := w.Grid.Scaled(w.Const, axis, scale); t != nil {
+			return t, grid
+		}
+	}
+	t := w.Const.Clone()
+	scaleAxis(t, axis, scale)
+	return t, nil
 }
 
 func finite(x []float32) bool {

@@ -137,7 +137,11 @@ func (o *Options) rounded(ctx context.Context, seen *sight, u ir.WeightUse, w *t
 	if err := seen.front.Advance(ctx, seen.front.Index(use.Node)-1); err != nil { // before its dense copy
 		return nil, nil, err
 	}
-	gram, err := calib.GramOf(ctx, seen.front, use, calib.GramOptions{Twins: seen.twins, Cross: true})
+	see := calib.GramOptions{Twins: seen.twins, Cross: true}
+	if sum, skip := sumBehind(u.Node); sum != nil {
+		see = calib.GramOptions{Want: seen.twins.Dense(sum), Less: seen.twins.Pruned(skip)}
+	}
+	gram, err := calib.GramOf(ctx, seen.front, use, see)
 	if errors.Is(err, ir.ErrUnsupported) {
 		return alone()
 	}
@@ -151,7 +155,8 @@ func (o *Options) rounded(ctx context.Context, seen *sight, u ir.WeightUse, w *t
 // that of the solvers they would fit the samples, and no others.
 const aimDamp = 1
 
-// together returns the weights that make up for each other's errors, and for those of the layers before, of which gram has what they give.
+// together returns the weights that make up for each other's errors, and for those of the layers before, of which gram has what they give:
+// they are aimed at what the layer gave or, where that is added to what goes past it, at the sum.
 func (o *Options) together(ctx context.Context, u ir.WeightUse, w *tensor.Tensor, st steps.Steps, gram *calib.Gram) (out, scales []float32, err error) {
 	layer := obs.Layer{Name: u.Node.String(), Rows: w.Dim(0), Cols: w.Dim(1), W: w.F32s(), H: gram.XX}
 	s, err := obs.New(ctx, layer, 0)
@@ -163,7 +168,11 @@ func (o *Options) together(ctx context.Context, u ir.WeightUse, w *tensor.Tensor
 	if err != nil {
 		return nil, nil, err
 	}
-	aimed, err := held.Aim(ctx, gram.DX)
+	aim := func() ([]float32, error) { return held.Aim(ctx, gram.DX) }
+	if gram.TX != nil {
+		aim = func() ([]float32, error) { return held.Toward(ctx, gram.TX) }
+	}
+	aimed, err := aim()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -230,4 +239,21 @@ func spellGrid(u ir.WeightUse) error {
 	}
 	v.SetConst(codes.To(dt)) // keeps its name, by which users know the weight
 	return nil
+}
+
+// sumBehind returns what adds to the output of n, which nothing else reads, what goes past n, the skip; nil where there is none.
+func sumBehind(n *ir.Node) (sum, skip *ir.Value) {
+	y := n.Outputs[0]
+	if n.Input(2) != nil || y.IsOutput() || len(y.Uses()) != 1 {
+		return nil, nil
+	}
+	u := y.Uses()[0]
+	if u.Node.Op.Kind() != "Add" || u.Node.Graph() != n.Graph() {
+		return nil, nil
+	}
+	skip = u.Node.Inputs[1-u.Index]
+	if skip.IsConst() || !skip.Type.Ranked || !slices.Equal(skip.Type.Dims, y.Type.Dims) {
+		return nil, nil
+	}
+	return u.Node.Outputs[0], skip
 }
