@@ -96,14 +96,14 @@ type Winograd struct {
 	Grid map[int]float64 `json:"grid"`
 }
 
-// Of is the rate of a family. That of generated code is the one of single rows where the machine generates none, and that of bitmaps the
-// default profile's where it was not measured.
+// Of is the rate of a family. That of generated code is the one of single rows where the machine generates none, and those of bitmaps and
+// of codes the default profile's where they were not measured.
 func (p *Profile) Of(f Family) Kernel {
 	r, ok := p.Rates[f]
 	switch {
 	case !ok && f == Generated:
 		f, r = Rows1, p.Rates[Rows1]
-	case !ok && f == Bitmap:
+	case !ok && f.optional():
 		r = Default.Rates[f]
 	}
 	return Kernel{r, kinds[f]}
@@ -179,7 +179,7 @@ func (p *Profile) Check() error {
 	}
 	for _, f := range Families() {
 		r, ok := p.Rates[f]
-		if !ok && (f == Generated || f == Bitmap) {
+		if !ok && f.optional() {
 			continue
 		}
 		at := "rates." + string(f) + "."

@@ -26,7 +26,8 @@ type Rate struct {
 type Family string
 
 // The families: dense weights, single rows with generated code, vertical blocks by their rows, horizontal ones by their columns,
-// whose panels are multiplied as those of single rows, the bits of bitmaps, and 8-bit integers, dense and in groups of four.
+// whose panels are multiplied as those of single rows, the bits of bitmaps, codes of 8 and 4 bits that stand for floats, dense and of
+// bitmaps, and 8-bit integers, dense and in groups of four.
 const (
 	Dense     Family = "dense"
 	Generated Family = "generated"
@@ -39,6 +40,10 @@ const (
 	Columns8  Family = "columns8"
 	Columns16 Family = "columns16"
 	Bitmap    Family = "bitmap"
+	Codes8    Family = "codes8"
+	Codes4    Family = "codes4"
+	Bitmap8   Family = "bitmap8"
+	Bitmap4   Family = "bitmap4"
 	Dense8    Family = "dense8"
 	Groups8   Family = "groups8"
 )
@@ -61,8 +66,31 @@ var kinds = map[Family]kind{
 	Columns8:  {160, 6},
 	Columns16: {160, 8},
 	Bitmap:    {160, 8},
+	Codes8:    {256, 16},
+	Codes4:    {256, 16},
+	Bitmap8:   {256, 16},
+	Bitmap4:   {256, 16},
 	Dense8:    {1 << 16, 0},
 	Groups8:   {512, 0},
+}
+
+// readOnce are the families of weights that products of few columns read once, whatever they have: those that need not be in a profile.
+var readOnce = []Family{Bitmap, Codes8, Codes4, Bitmap8, Bitmap4}
+
+// optional reports whether the rate of a family may be that of another, or the default profile's.
+func (f Family) optional() bool { return f == Generated || slices.Contains(readOnce, f) }
+
+// Codes is the family of codes of so many bits, all of a weight or those of a bitmap.
+func Codes(bits int, bitmap bool) Family {
+	switch {
+	case bitmap && bits == 4:
+		return Bitmap4
+	case bitmap:
+		return Bitmap8
+	case bits == 4:
+		return Codes4
+	}
+	return Codes8
 }
 
 // Families lists them.
@@ -156,11 +184,17 @@ func (r Rate) lanes(n int) float64 {
 	return float64((n+granule-1)/granule*granule) / r.width(n)
 }
 
-// Read is the share of the peak, all elements counted, in a product of few columns whose kernel reads a bit of each element of W,
-// [M,k], once: Vec is what a single column reaches, and Panel what further ones do.
+// Read is the share of the peak, all elements counted, in a product of few columns whose kernel reads a bit or a code of each element of
+// W, [M,k], once: Vec is what a single column reaches, and Panel what further ones do.
 func (r Kernel) Read(k, n int) float64 {
 	steps := float64(max(k, 1))
 	return float64(n) / (1/r.Vec + float64(n-1)/r.Panel) * steps / (steps + r.VecStart)
+}
+
+// Widening is by how much a dense product of n columns takes longer where floats are made of codes for each panel, which takes as long
+// as Start columns.
+func (r Kernel) Widening(n int) float64 {
+	return 1 + r.Start*float64((n+panel-1)/panel)/float64((n+granule-1)/granule*granule)
 }
 
 // Efficiency is the share of the peak in a product of k rows and n columns of

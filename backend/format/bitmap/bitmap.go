@@ -70,12 +70,15 @@ func cost(p *machine.Profile, w *choose.Matrix, n int, l backend.Layout) (choose
 	if w.Grid == nil && !sparse.Suits(w, l) || w.Grid != nil && (l.Bytes >= group.DenseBytes(w.Grid, w.Dim(0), w.Dim(1)) || w.Len() > sparse.MaxElems) {
 		return choose.Cost{}, false
 	}
+	if w.Grid != nil {
+		return group.Cost(p, w, n, l, true), true
+	}
 	c := choose.Cost{Work: 2 * float64(w.Len()) * float64(n), Efficiency: p.Of(machine.Bitmap).Read(w.Dim(1), n)}
 	if w.Slide != nil || n > machine.Bitmap.VecColumns() {
 		c = sparse.Cost(p, Name, w, n, csr.Scheme{}.Layouts(w)[0])
 		c.Efficiency /= besideCSR
 	}
-	c.Config, c.Kernel, c.Bytes = l.Config, kernelName, l.Bytes
+	c.Kernel, c.Bytes = kernelName, l.Bytes
 	return c, true
 }
 
@@ -250,7 +253,14 @@ func (f storage) floats(s *ir.Store) (*matrix, error) {
 }
 
 func kernel(s *ir.Store) (backend.Kernel, error) {
-	w, err := storage{}.floats(s)
+	if s.Config != "" {
+		w, err := group.ViewBitmap(s)
+		if err != nil {
+			return nil, err
+		}
+		return w.Kernel()
+	}
+	w, err := view(s)
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func prepare(s *ir.Store) (backend.Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Kernel(w.Unpack()), nil
+	return w.Kernel()
 }
 
 // Layouts lists the one configuration that suits the elements.
@@ -62,9 +62,12 @@ func (Storage) Layouts(w *choose.Matrix) []backend.Layout {
 // cost counts a multiply-add for every element
 // and column, or those of Winograd's algorithm where that costs less. Columns that are no pixels are taken for tokens.
 func cost(p *machine.Profile, w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
+	if w.Grid != nil { // of which no copy for other algorithms is kept
+		return group.Cost(p, w, n, l, false), true
+	}
 	m, k := w.Dim(0), w.Dim(1)
 	filled := 2 * float64(w.Len()) * float64(backend.Columns(n)) // operations with columns that fill vectors up
-	c := choose.Cost{Config: l.Config, Kernel: "f32_gemm", Work: filled, Bytes: l.Bytes}
+	c := choose.Cost{Kernel: "f32_gemm", Work: filled, Bytes: l.Bytes}
 	c.Efficiency = p.Of(machine.Dense).Efficiency(float64(k), k, n)
 	if w.Len() == 0 {
 		return c, true
@@ -82,10 +85,6 @@ func cost(p *machine.Profile, w *choose.Matrix, n int, l backend.Layout) (choose
 	}
 	if !narrow || slices.ContainsFunc(w.Slide.Kernel, func(n int) bool { return n != 1 }) { // others read pixels where they lie
 		spent += p.Spilled(w, n) + p.Seen(w, n)
-	}
-	if w.Grid != nil { // of which no copy for other algorithms is kept
-		c.Efficiency = c.Work / spent
-		return c, true
 	}
 	if conv, ok := machine.Of(w); ok {
 		spent = p.Direct(conv) * c.Work / filled // that counts filled

@@ -233,3 +233,43 @@ func ratio(b *testing.B, f, other stored, size [2]int) {
 		b.ReportMetric(0, "ns/op")
 	})
 }
+
+// BenchmarkColumns measures products of some columns on one thread: of tokens, of which each is taken as Tokens of the kernel for so
+// many takes it, and by panels.
+func BenchmarkColumns(b *testing.B) {
+	const m, k = 512, 4096
+	for _, f := range []stored{{"f32", tensor.F32, 0}, {"int8", 0, 0}, {"int4", 0, 0}, {"int8", 0, 0.3}, {"int4", 0, 0.5}} {
+		prepare, _ := f.make(m, k)
+		kern := prepare()
+		for _, n := range []int{1, 2, 4, 8, 12, 16, 32, 64} {
+			x, y := make([]float32, max(n*k, k*backend.Panel)), make([]float32, max(n, backend.Panel)*(m+backend.Panel))
+			tokens := func() { kern.Vec(y, x[:k], 0, m) }
+			if l := kern.(backend.Linear); n > 1 {
+				scratch := make([]float32, backend.Panel*backend.Panel)
+				tokens = func() {
+					for r := 0; r < m; r += backend.Panel {
+						l.Tokens(y, x, n, r, r+backend.Panel, scratch)
+					}
+				}
+			}
+			panels := kern.(backend.Sizer).Sized(64)
+			all := func() {
+				for b := range len(panels.Bounds()) - 1 {
+					for r := 0; r < m; r += 60 {
+						panels.Panel(y[r*backend.Panel:], x[panels.Bounds()[b]*backend.Panel:], b, backend.Columns(max(2, n))/backend.Granule, r, min(m, r+60))
+					}
+				}
+			}
+			tokens()
+			all()
+			b.Run(fmt.Sprintf("%v/%d", f, n), func(b *testing.B) {
+				for b.Loop() {
+					t := typical(60, tokens, all)
+					b.ReportMetric(1e6*t[0], "us-tokens")
+					b.ReportMetric(1e6*t[1], "us-panels")
+				}
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}

@@ -1,8 +1,11 @@
 package group
 
 import (
+	"fmt"
+
 	"spc/backend"
 	"spc/backend/format/ukernel"
+	"spc/backend/machine"
 	"spc/internal/lent"
 )
 
@@ -35,8 +38,13 @@ type operands struct {
 	sums, x, y          []float32
 }
 
-// kernelName is what the names of kernels begin with.
-const kernelName = "f32_group"
+// kernelName is what the names of kernels for codes of so many bits begin with.
+func kernelName(bits int, bitmap bool) string {
+	if bitmap {
+		return fmt.Sprintf("f32_bitmap_int%d", bits)
+	}
+	return fmt.Sprintf("f32_int%d", bits)
+}
 
 // tileRows are those that meet a column together, and nearColumns the columns of which floats are made at a time: they and those of a
 // column of X take most of a level 1 cache.
@@ -84,13 +92,7 @@ func bind(m *matrix, kern *kernels) few {
 	return few{w}
 }
 
-func (w *weight) Name() string {
-	name := kernelName
-	if w.kind == bitmaps {
-		name += "_bitmap"
-	}
-	return name + string([]byte{'_', 'i', '0' + byte(w.Bits)}) + "__" + w.kern.isa
-}
+func (w *weight) Name() string { return kernelName(w.Bits, w.kind == bitmaps) + "__" + w.kern.isa }
 
 func (w *weight) Tile() int     { return ukernel.MR }
 func (w *weight) Bounds() []int { return w.bounds }
@@ -98,15 +100,31 @@ func (w *weight) Bounds() []int { return w.bounds }
 // VecColumns is 1: Tokens is faster for more.
 func (w *weight) VecColumns() int { return 1 }
 
-// fewColumns is the number of columns up to which Tokens is faster than panels.
-const fewColumns = 12
+// alone is the number of columns up to which Tokens multiplies by one after the other: codes of some rows, which stay in a near cache, are
+// then read faster than floats are made of them.
+func (w *weight) alone() int {
+	switch {
+	case w.vec == nil:
+		return 0
+	case w.kind == bitmaps:
+		return 3
+	}
+	return 4
+}
 
 // Sized returns the kernel that makes panels where there are more than a few columns.
 func (w few) Sized(n int) backend.FloatKernel {
-	if n <= fewColumns {
+	if n <= machine.Codes(w.Bits, w.kind == bitmaps).VecColumns() {
 		return w
 	}
 	return w.weight
+}
+
+// Warm finds the codes of the blocks of bitmaps.
+func (w *weight) Warm(bool) {
+	if w.kind == bitmaps {
+		w.marks()
+	}
 }
 
 // scratch is the memory of a call.
@@ -269,6 +287,15 @@ func (w *weight) floats(s *scratch, dst []float32, r, c0, c1, at int) {
 
 // Tokens multiplies by a few columns.
 func (w few) Tokens(y, x []float32, tokens, m0, m1 int, _ []float32) {
+	if tokens <= w.alone() {
+		const some = 16
+		for r := m0; r < m1; r += some {
+			for t := range tokens {
+				w.Vec(y[t*w.M+r:t*w.M+min(m1, r+some)], x[t*w.K:], r, min(m1, r+some))
+			}
+		}
+		return
+	}
 	s := scratches.Get()
 	defer scratches.Put(s)
 	w.near(s, y[m0:], w.M, x, tokens, m0, m1)
