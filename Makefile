@@ -72,7 +72,7 @@ CONCURRENT = . ./serve/... ./backend ./backend/cpu ./backend/cuda ./backend/shap
 	./passes/calib ./passes/fit ./passes/obs ./passes/prune ./passes/recon
 
 race: ## the race detector on the concurrent packages (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -race -short $(CONCURRENT)
+	CGO_ENABLED=1 $(GO) test -timeout 30m -race -short $(CONCURRENT)
 	CGO_ENABLED=1 $(GO) test -race -short -run TestKernelsMayRunConcurrently ./backend/format/...
 
 cross: ## the pure Go paths of other processors

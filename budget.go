@@ -154,6 +154,8 @@ func (b *BudgetOptions) check(o *CompileOptions) error {
 		return option.Errorf("%v %v beside a budget, which spreads zeros itself", option.Allocate, o.Prune.Allocate)
 	case b.Mixed && o.Quantize.Type != tensor.I8:
 		return option.Errorf("%v needs %v int8, which layers are in that are not in floats", option.Mixed, option.Quantize)
+	case o.Quantize.codes():
+		return option.Errorf("%v %v: a budget does not round weights alone to codes, want none, int8, fp16 or bf16 beside one", option.Quantize, o.Quantize.Type)
 	case o.Debug.StopAfter != "" || len(o.Debug.Disable) > 0:
 		return option.Errorf("%v or %v beside a budget, which measures whole programs", option.StopAfter, option.Passes)
 	case b.Inputs == nil:
@@ -420,7 +422,7 @@ var sparsities = []float64{0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0
 func (s *sizing) run(ctx context.Context) (*Model, error) {
 	s.report.Budget = s.b.Budget
 	var err error
-	if s.report.Types, err = quantised.of(s.o.Quantize.Type); err != nil {
+	if s.report.Types, err = s.o.Quantize.word(); err != nil {
 		return nil, err
 	}
 	switch {

@@ -188,6 +188,9 @@ func (b *buffers) append(ctx context.Context, s *Session) error {
 	if err := b.pad(b.length + added); err != nil {
 		return err
 	}
+	if err := b.told(b.length + added); err != nil {
+		return err
+	}
 	start, end := tensor.Data[int64](b.start), tensor.Data[int64](b.end)
 	for i := range start {
 		start[i], end[i] = int64(b.length), int64(b.length+added)
@@ -340,6 +343,20 @@ func copyRows(dst, src *tensor.Tensor, axis, n int) {
 	}
 }
 
+// clearRows makes rows along an axis zero, from the given one on.
+func clearRows(t *tensor.Tensor, axis, from int) {
+	outer, row := 1, t.DType().Size()
+	for _, d := range t.Shape()[:axis] {
+		outer *= d
+	}
+	for _, d := range t.Shape()[axis+1:] {
+		row *= d
+	}
+	for i := range outer {
+		clear(t.Bytes()[(i*t.Dim(axis)+from)*row : (i+1)*t.Dim(axis)*row])
+	}
+}
+
 // pad puts inputs that are as long as the caches after the step into buffers of the capacity.
 func (b *buffers) pad(length int) error {
 	for i, axis := range b.static.Padded {
@@ -359,7 +376,36 @@ func (b *buffers) pad(length int) error {
 			}
 		}
 		copyRows(b.wide[i], x, axis, length)
+		clearRows(b.wide[i], axis, length)
 		b.in[i] = b.wide[i]
+	}
+	return nil
+}
+
+// told checks the inputs that say how many rows the caches have after the step.
+func (b *buffers) told(length int) error {
+	for _, total := range []bool{true, false} {
+		list, want := b.static.Lasts, "positions within"
+		if total {
+			list, want = b.static.Totals, "the length of"
+		}
+		for _, i := range list {
+			x, v := b.given[i], b.model.graph.Inputs[i]
+			if x == nil || x.DType() != v.Type.DType || x.Rank() != v.Type.Rank() {
+				return b.wrong()
+			}
+			for k := range x.Len() {
+				n := 0
+				if x.DType() == tensor.I32 {
+					n = int(tensor.Data[int32](x)[k])
+				} else {
+					n = int(tensor.Data[int64](x)[k])
+				}
+				if total && n != length || n < 0 || n > length {
+					return fmt.Errorf("input %s has %d, want %s the caches after the step, %d: %w", v.Name, n, want, length, ErrInvalid)
+				}
+			}
+		}
 	}
 	return nil
 }

@@ -30,7 +30,9 @@ func (m *Model) sizes() (in []*tensor.Tensor, known bool) {
 		for i, d := range v.Type.Dims {
 			if !d.Known() && !(i == 0 && len(v.Type.Dims) > 1) {
 				known = false
-				sizes[d.Symbol()] = assumedSize
+				for _, symbol := range d.Symbols() {
+					sizes[symbol] = assumedSize
+				}
 			}
 		}
 	}
@@ -39,7 +41,8 @@ func (m *Model) sizes() (in []*tensor.Tensor, known bool) {
 		for i, d := range v.Type.Dims {
 			shape[i] = d.Size()
 			if !d.Known() {
-				shape[i] = cmp.Or(sizes[d.Symbol()], 1)
+				n, _ := d.At(sizes)
+				shape[i] = cmp.Or(n, 1)
 			}
 		}
 		in = append(in, tensor.Header(v.Type.DType, shape...))

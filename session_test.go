@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +33,16 @@ func decoderForms() map[string]archs.CachedDecoderConfig {
 			c.KVHeads, name = 2, name+", heads in groups"
 		}
 		forms[name] = c
+	}
+	padded := smallDecoder
+	padded.Padding = true
+	forms["padding"] = padded
+	padded.Least = true
+	forms["padding of the least number"] = padded
+	for _, padding := range []bool{false, true} {
+		c := smallDecoder
+		c.KVHeads, c.Grouped, c.Padding = 2, true, padding
+		forms[fmt.Sprintf("grouped queries of ONNX Runtime, padding=%v", padding)] = c
 	}
 	return forms
 }
@@ -62,6 +76,31 @@ func tokensFrom(rng *rand.Rand, batch, from, n int) map[string]*tensor.Tensor {
 	return map[string]*tensor.Tensor{"input_ids": ids, "position_ids": at}
 }
 
+// lengths sets the inputs that tell of all tokens so far. A mask hides one of them: the second, or the first, before which there is none,
+// where what hides is a number.
+func lengths(m *spc.Model, c archs.CachedDecoderConfig, in map[string]*tensor.Tensor, batch, length int) {
+	hide := 1
+	if c.Least {
+		hide = 0
+	}
+	for _, p := range m.Inputs() {
+		switch p.Name {
+		case "attention_mask":
+			mask := tensor.New(tensor.I64, batch, length)
+			for i := range tensor.Data[int64](mask) {
+				if tensor.Data[int64](mask)[i] = 1; i%length == hide && !c.Grouped {
+					tensor.Data[int64](mask)[i] = 0
+				}
+			}
+			in[p.Name] = mask
+		case "seqlens_k":
+			in[p.Name] = tensor.From(slices.Repeat([]int32{int32(length - 1)}, batch), batch)
+		case "total_sequence_length":
+			in[p.Name] = tensor.Scalar(int32(length))
+		}
+	}
+}
+
 // The steps of a session compute what the model computes when it is given the past, and what it computes of all tokens at
 // once, whatever the form of the caches.
 func TestSessions(t *testing.T) {
@@ -89,6 +128,7 @@ func TestSessions(t *testing.T) {
 				past := map[string]*tensor.Tensor{}
 				for _, n := range []int{5, 1, 1, 3, 1, 1, 1} {
 					in := tokensFrom(rng, batch, length, n)
+					lengths(m, c, in, batch, length+n)
 					got, want := map[string]*tensor.Tensor{}, map[string]*tensor.Tensor{}
 					if err := s.Step(t.Context(), in, got); err != nil {
 						t.Fatal(err)
@@ -144,12 +184,21 @@ func TestStepsDoNotAllocate(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			in, out := tokensFrom(rand.New(rand.NewPCG(1, 1)), 1, 0, 1), map[string]*tensor.Tensor{}
-			if err := s.Step(ctx, in, out); err != nil {
+			told := make([]map[string]*tensor.Tensor, 1+1+1024)
+			for i := range told {
+				told[i] = map[string]*tensor.Tensor{}
+				lengths(m, c, told[i], 1, i+1)
+			}
+			step := func() error {
+				maps.Copy(in, told[s.Length()])
+				return s.Step(ctx, in, out)
+			}
+			if err := step(); err != nil {
 				t.Fatal(err)
 			}
 			if n := testing.AllocsPerRun(1024, func() { // and once before
 				tensor.Data[int64](in["position_ids"])[0]++
-				if err := s.Step(ctx, in, out); err != nil {
+				if err := step(); err != nil {
 					t.Fatal(err)
 				}
 			}); n != 0 {
@@ -159,6 +208,38 @@ func TestStepsDoNotAllocate(t *testing.T) {
 				t.Errorf("length %d", s.Length())
 			}
 		})
+	}
+}
+
+// A mask as long as a cache and the tokens of a step is one of their order and of padding, and no other size is taken for it.
+func TestMaskOfPastAndTokens(t *testing.T) {
+	c, dump := smallDecoder, t.TempDir()
+	c.Padding, c.Least = true, true
+	m, _ := decoder(t, c, spc.CompileOptions{Debug: spc.DebugOptions{DumpDir: dump}})
+	texts, err := filepath.Glob(filepath.Join(dump, "*"))
+	if err != nil || len(texts) == 0 {
+		t.Fatal(err, len(texts))
+	}
+	ordered := regexp.MustCompile(`= Attention [^\n]*, %[^\n]*Unsqueeze[^\n]*\) \{[^\n]*is_causal = 1[^\n]*spc_aligned = 1`)
+	most := 0
+	for _, path := range texts {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, len(ordered.FindAll(text, -1)))
+	}
+	if most != c.Layers {
+		t.Errorf("%d attentions know their order and have a mask of padding, want %d", most, c.Layers)
+	}
+	in := tokensFrom(rand.New(rand.NewPCG(1, 1)), 1, 0, 3)
+	for name, x := range emptyPast(m, 1) {
+		in[name] = x
+	}
+	in["attention_mask"] = tensor.From([]int64{1, 1, 1, 1}, 1, 4)
+	_, err = m.Run(t.Context(), in)
+	if want := "input attention_mask is i64[1,4], want i64[batch,(past+tokens)] with (past+tokens) = 3"; !errors.Is(err, spc.ErrInvalid) || !strings.Contains(fmt.Sprint(err), want) {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

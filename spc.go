@@ -268,17 +268,7 @@ func build(ctx context.Context, o CompileOptions, k *kept, w *weights) (*Model, 
 	if p := c.Report.Prune; p != nil && p.Runs > 0 && o.Calibration.Count > 0 {
 		p.Samples = o.Calibration.Count
 	}
-	m.report = Report{
-		Options:    told,
-		Layers:     c.Report.Layers,
-		Open:       c.Report.Open,
-		Prune:      c.Report.Prune,
-		Quant:      c.Report.Quant,
-		Passes:     c.Report.Passes,
-		Transposes: c.Report.Transposes,
-		Recognised: c.Report.Recognised,
-		Nodes:      map[string]int{},
-	}
+	m.report = reportOf(told, &c.Report)
 	m.report.finish(m.graph)
 	if o.Target == CPU && k == nil && o.Debug.StopAfter == "" {
 		m.forecast()
@@ -292,6 +282,21 @@ func build(ctx context.Context, o CompileOptions, k *kept, w *weights) (*Model, 
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
+}
+
+// reportOf is what passes reported, of a model that was compiled with the options told.
+func reportOf(told ReportOptions, r *passes.Report) Report {
+	return Report{
+		Options:    told,
+		Layers:     r.Layers,
+		Open:       r.Open,
+		Prune:      r.Prune,
+		Quant:      r.Quant,
+		Passes:     r.Passes,
+		Transposes: r.Transposes,
+		Recognised: r.Recognised,
+		Nodes:      map[string]int{},
+	}
 }
 
 // check reports numbers of a report that do not go together, as those of a file that was tampered with may.

@@ -392,7 +392,9 @@ func (t *tuning) prepare() error {
 		if err != nil {
 			return u.Node.Errorf(ErrCorrupt, "weight %s: %v", v.Name, err)
 		}
-		v.Const, v.Store = w, nil
+		grid := format.Grid(v.Store, v.Type)
+		v.SetConst(w)
+		v.Grid = grid
 	}
 	c := &t.context
 	c.Formats, c.Model = CPU.formats(t.report.Options.Profile)

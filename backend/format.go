@@ -29,6 +29,12 @@ type Storage interface {
 	Unpack(s *ir.Store) (*tensor.Tensor, error)
 }
 
+// GridStorage is a Storage that has configurations for weights on a grid (choose.Grid), which it lists for a choose.Matrix that has one.
+type GridStorage interface {
+	Storage
+	choose.Gridder
+}
+
 // Layout is what a configuration of a storage format makes of a weight.
 type Layout struct {
 	Config string
@@ -82,10 +88,21 @@ func (f *Format) For(elements tensor.DType) *Kernels {
 	return &f.Kernels[i]
 }
 
+// PackGrid is that of a GridStorage, and Pack of others.
+func (f *Format) PackGrid(w *tensor.Tensor, g *ir.Grid, config string) ([]ir.Part, error) {
+	if s, ok := f.Storage.(GridStorage); ok {
+		return s.PackGrid(w, g, config)
+	}
+	return f.Pack(w, config)
+}
+
 // Elements is the type in which the elements of a store that Check accepts are stored: that of the part values, or of
-// those of its forms, whose names end so.
+// those of its forms, whose names end so; f32 where there are codes of a grid.
 func Elements(s *ir.Store) tensor.DType {
 	i := slices.IndexFunc(s.Parts, func(p ir.Part) bool { return p.Name == "values" || strings.HasSuffix(p.Name, "_values") })
+	if i < 0 {
+		return tensor.F32
+	}
 	return s.Parts[i].Data.DType()
 }
 

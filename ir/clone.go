@@ -96,7 +96,7 @@ func (c *Copier) value(g *Graph, v *Value) *Value {
 	w := c.values[v]
 	if w == nil {
 		w = g.newValue(v.Name+c.suffix, v.Type)
-		w.Const, w.Store, w.Elems = v.Const, v.Store, v.Elems
+		w.Const, w.Store, w.Grid, w.Elems = v.Const, v.Store, v.Grid, v.Elems
 		c.values[v] = w
 	}
 	return w

@@ -24,6 +24,7 @@ type Value struct {
 	Def   *Node          // nil for graph inputs and constants
 	Const *tensor.Tensor // the elements of a constant
 	Store *Store         // a constant weight's storage, which then replaces Const
+	Grid  *Grid          // of which the elements of a constant weight are, where that is known
 	Elems []Dim          // the elements of a small integer or bool tensor, row-major, as far as they are known
 
 	graph *Graph
@@ -231,7 +232,7 @@ func (v *Value) Rename(name string) {
 
 // SetConst turns v, a constant already, into another constant.
 func (v *Value) SetConst(t *tensor.Tensor) {
-	v.Const, v.Store, v.Type, v.Elems = t, nil, TypeOf(t), constElems(t)
+	v.Const, v.Store, v.Grid, v.Type, v.Elems = t, nil, nil, TypeOf(t), constElems(t)
 }
 
 // maxElems bounds the tensors whose elements are tracked: shapes, axes, pads.

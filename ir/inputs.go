@@ -34,6 +34,16 @@ func BindInputs(g *Graph, in []*tensor.Tensor) (sizes map[string]int, err error)
 			return nil, fmt.Errorf("input %s is %v, want %v%s: %w", v.Name, t, v.Type, why, ErrInvalid)
 		}
 	}
+	for i, v := range g.Inputs {
+		for j, d := range v.Type.Dims {
+			if !d.Computed() {
+				continue
+			}
+			if n, ok := d.At(sizes); ok && max(n, 0) != in[i].Dim(j) {
+				return nil, fmt.Errorf("input %s is %v, want %v with %s = %d: %w", v.Name, in[i], v.Type, d, n, ErrInvalid)
+			}
+		}
+	}
 	return sizes, nil
 }
 

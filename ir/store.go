@@ -136,6 +136,13 @@ func (s *Store) Values() int {
 	if t := s.Part("values"); t != nil {
 		return t.Len()
 	}
+	if t := s.Part("codes"); t != nil { // of 4 bits, two in a u8
+		n := t.Len()
+		if t.DType() == tensor.U8 {
+			n *= 2
+		}
+		return min(n, s.Rows*s.Cols)
+	}
 	return 0
 }
 

@@ -38,6 +38,11 @@ func (d Dim) Symbol() string { return d.sym }
 // Fresh reports whether d is, or is computed from, an unknown that no user named.
 func (d Dim) Fresh() bool { return strings.Contains(d.sym, "?") }
 
+// Computed reports whether d is an expression of symbols, and not one of them.
+func (d Dim) Computed() bool {
+	return strings.ContainsAny(d.sym, "*(") && !slices.Equal(d.Symbols(), []string{d.sym})
+}
+
 func (d Dim) String() string {
 	if d.Known() {
 		return strconv.Itoa(d.size)

@@ -253,6 +253,27 @@ var Pipeline = []Pass{
 		},
 	},
 	{
+		Name: "round", Doc: "round weights to codes of a few bits, with scales of blocks",
+		Needs: Typed | Folded | Pruned, Role: Alters,
+		Run: func(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
+			if !c.Quant.Rounds() {
+				return 0, nil
+			}
+			r, err := quant.Run(ctx, g, *c.Quant)
+			if err != nil {
+				return 0, err
+			}
+			c.Report.Quant = r
+			return r.Products, nil
+		},
+		Stages: func(c *Context, g *ir.Graph) []pace.Stage {
+			if !c.Quant.Rounds() {
+				return nil
+			}
+			return c.Quant.Stages(g, c.Prune.Count)
+		},
+	},
+	{
 		Name: "gemm", Doc: "spell Gemm of a right side that is not constant as a product of matrices and a sum",
 		Needs: Typed | Folded, Role: Fuses | Unportable,
 		Run: tidy(fuse.Gemms),
@@ -297,7 +318,7 @@ var Pipeline = []Pass{
 		Name: "quantize", Doc: "quantise products, with the ranges that calibration sees",
 		Needs: Typed | Folded | Pruned, Role: Alters,
 		Run: func(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
-			if c.Quant == nil {
+			if c.Quant == nil || c.Quant.Rounds() {
 				return 0, nil
 			}
 			r, err := quant.Run(ctx, g, *c.Quant)
@@ -308,7 +329,7 @@ var Pipeline = []Pass{
 			return r.Products, nil
 		},
 		Stages: func(c *Context, g *ir.Graph) []pace.Stage {
-			if c.Quant == nil {
+			if c.Quant == nil || c.Quant.Rounds() {
 				return nil
 			}
 			return c.Quant.Stages(g, c.Prune.Count)
@@ -402,13 +423,13 @@ func pruneWeights(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
 // roundHalves gives a model that computed in 16-bit floats the weights, or where it stays ONNX the types, that it had,
 // unless its products are quantised.
 func roundHalves(_ context.Context, c *Context, g *ir.Graph) (int, error) {
-	integers := c.Quant != nil && c.Quant.Type == tensor.I8
+	integers := c.Quant.Integers()
 	switch {
 	case c.halves == nil || c.Portable && integers:
 		return 0, nil
 	case c.Portable:
 		return len(c.halves), c.halves.Narrow(g)
-	case !c.Store16 || c.Quant != nil && !integers:
+	case !c.Store16 || c.Quant != nil && !integers && !c.Quant.Rounds():
 		return 0, nil
 	}
 	c.Choose.Half = c.halves.Type(g)
@@ -583,13 +604,14 @@ func Run(ctx context.Context, c *Context, g *ir.Graph, o Options) error {
 			return err
 		}
 	}
-	integers := c.Quant != nil && c.Quant.Type == tensor.I8 && !c.Quant.Portable
+	integers := c.Quant.Integers() && !c.Quant.Portable
 	for _, need := range []struct {
 		asked      bool
 		what, pass string
 	}{
 		{c.Prune.Asks(), "a sparsity", "prune"},
-		{c.Quant != nil, "quantisation", "quantize"},
+		{c.Quant != nil && !c.Quant.Rounds(), "quantisation", "quantize"},
+		{c.Quant.Rounds(), "quantisation", "round"},
 		{integers, "quantisation", "integers"},
 		{c.Choose.Format != "" && c.Choose.Format != choose.Auto, "the format " + c.Choose.Format, "choose"},
 	} {

@@ -165,6 +165,9 @@ func (a *attention) block(s *attentionTiles, in []*tensor.Tensor, y []float32, q
 		tile.Exp(rows, w, s.scores, s.top, s.sum)
 		tile.Product(a.Width, rows, v[t*a.V.Token:], 1, a.V.Token, s.scores, w, w, s.out, w, t > first)
 	}
+	if a.Alike && q.keys > 0 {
+		a.mean(s, v, w, q)
+	}
 	for c, total := range s.sum[:w] {
 		s.sum[c] = 0 // a query that sees no key
 		if total != 0 {
@@ -173,6 +176,23 @@ func (a *attention) block(s *attentionTiles, in []*tensor.Tensor, y []float32, q
 	}
 	tile.Scale(a.Width, w, s.out, s.sum)
 	vec.Transpose(y[a.Y.At(b, h, from):], a.Y.Token, s.out, w, a.Width, n)
+}
+
+// mean gives queries that see no key the mean of all values.
+func (a *attention) mean(s *attentionTiles, v []float32, w int, q attentionBlock) {
+	for c, total := range s.sum[:q.n] {
+		if total != 0 {
+			continue
+		}
+		s.sum[c] = 1
+		for d := range a.Width {
+			sum := 0.0
+			for t := range q.keys {
+				sum += float64(v[t*a.V.Token+d])
+			}
+			s.out[d*w+c] = float32(sum / float64(q.keys))
+		}
+	}
 }
 
 // hideLater hides from query c what comes after row last+c, the last one that it sees.

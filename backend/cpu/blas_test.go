@@ -30,7 +30,7 @@ func TestGemmEqualsTheDefinition(t *testing.T) {
 		defer b.Close()
 		one := newBLAS(1, kern)
 		defer one.Close()
-		for trial := range 400 {
+		for trial := range rounds(400) {
 			m, n, k := sizes[rng.IntN(len(sizes))], sizes[rng.IntN(len(sizes))], sizes[rng.IntN(len(sizes))]
 			if trial%10 == 0 {
 				k = []int{255, 256, 257, 600}[rng.IntN(4)]

@@ -752,3 +752,11 @@ func TestResidualsInPlace(t *testing.T) {
 		t.Errorf("storage of a, b, d: %d, %d, %d, want that of d to be b's and no other's", root("a"), root("b"), root("d"))
 	}
 }
+
+// rounds is how many of n rounds of a kind a test has: a few where it is to be short, since what runs at once is the same in all.
+func rounds(n int) int {
+	if testing.Short() {
+		return max(1, n/8)
+	}
+	return n
+}

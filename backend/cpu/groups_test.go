@@ -15,7 +15,7 @@ import (
 func TestGroupedConvolutionsAgreeWithTheOperator(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	for round := range 80 {
+	for round := range rounds(80) {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
 		groups := 2 + r.IntN(6)
 		x := []int{1 + r.IntN(2), groups * (1 + r.IntN(20)), 1 + r.IntN(20), 1 + r.IntN(40)}

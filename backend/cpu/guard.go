@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"hash/maphash"
@@ -181,10 +182,13 @@ func (g *guard) poison() {
 
 // taint fills memory with poison.
 func taint(b []byte) {
-	for i := range b {
-		b[i] = poison
+	for len(b) > 0 {
+		b = b[copy(b, poisoned):]
 	}
 }
+
+// poisoned is what taint copies, which takes a fraction of the time of a byte after the other.
+var poisoned = bytes.Repeat([]byte{poison}, 1<<14)
 
 // overlap reports whether two values share elements in the arena.
 func (x *exec) overlap(i, j int) bool {

@@ -53,7 +53,7 @@ func TestNormsBeginChains(t *testing.T) {
 		"a cast":     {`Cast "a" (%whole) {to = 1}`, `Where "b" (%which, %n, %a)`},
 		"a constant": {`Mul "a" (%n, %row)`},
 	}
-	for _, shape := range [][]int{{1, 6, 5}, {2, 6, 7, 9}, {1, 6, 1, 2}, {1, 6, 17, 131}, {2, 6, 1030}, {1, 6, 4501}} {
+	for _, shape := range [][]int{{2, 6, 1030}, {1, 6, 5}, {2, 6, 7, 9}, {1, 6, 1, 2}, {1, 6, 17, 131}, {1, 6, 4501}}[:rounds(6)] {
 		c, w := shape[1], shape[len(shape)-1]
 		ones := strings.Repeat(",1", len(shape)-2)
 		for _, norm := range norms {

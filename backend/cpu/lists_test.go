@@ -119,7 +119,7 @@ func TestRandomListsAreThoseOfTheInterpreter(t *testing.T) {
 	t.Setenv(debug.Variable, "") // checks find faults that outputs may hide, and stop there
 	const seed = 3
 	t.Logf("seed %d", seed)
-	for k := range uint64(1500) {
+	for k := range uint64(rounds(1500)) {
 		r := rand.New(rand.NewPCG(seed, k))
 		g := &listGraph{r: r, count: new(int), tensors: []string{"%x", "%y"}, lists: map[int][]string{}}
 		g.keep(g.add(someList, "SequenceConstruct", "%x", ""), 1)
@@ -139,8 +139,8 @@ func TestRandomListsAreThoseOfTheInterpreter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for rounds := range 4 {
-			in := []*tensor.Tensor{tensor.New(tensor.F32, 2, 2), tensor.New(tensor.F32, 2, 2), tensor.Scalar(int64(rounds)), tensor.Scalar(r.IntN(2) == 0)}
+		for count := range 4 {
+			in := []*tensor.Tensor{tensor.New(tensor.F32, 2, 2), tensor.New(tensor.F32, 2, 2), tensor.Scalar(int64(count)), tensor.Scalar(r.IntN(2) == 0)}
 			for _, x := range in[:2] {
 				for i := range x.F32s() {
 					x.F32s()[i] = float32(r.IntN(9) - 4)
@@ -156,7 +156,7 @@ func TestRandomListsAreThoseOfTheInterpreter(t *testing.T) {
 			}
 			for i := range got {
 				if !nearLists(got[i], want[i]) {
-					t.Fatalf("graph %d, %d rounds: output %d differs\n%s", k, rounds, i, text)
+					t.Fatalf("graph %d, %d rounds: output %d differs\n%s", k, count, i, text)
 				}
 			}
 		}

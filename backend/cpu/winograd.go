@@ -14,12 +14,12 @@ import (
 )
 
 // denseValues returns the elements of a weight that are stored as they are, f32 or
-// narrower; nil where those of a sparse format are.
+// narrower; nil where those of a sparse format are, and where codes are.
 func denseValues(v *ir.Value) *tensor.Tensor {
 	switch {
 	case v.Const != nil:
 		return v.Const
-	case v.Store != nil && v.Store.Format == dense.Name:
+	case v.Store != nil && v.Store.Format == dense.Name: // no part where there are codes
 		return v.Store.Part("values")
 	}
 	return nil

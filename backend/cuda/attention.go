@@ -14,7 +14,7 @@ import (
 // heads up to 128 features, else one by one.
 func bindAttention(b *binder, n *ir.Node) (bool, error) {
 	a, ok := n.Op.(*op.Attention).Plan(n)
-	if !ok || !a.Band.Open() && !a.Band.Causal() || n.Inputs[0].Type.DType != tensor.F32 || a.Heads > maxGrid || a.Batch > maxGrid {
+	if !ok || a.Alike || !a.Band.Open() && !a.Band.Causal() || n.Inputs[0].Type.DType != tensor.F32 || a.Heads > maxGrid || a.Batch > maxGrid {
 		return false, nil
 	}
 	grid := [3]int{a.Queries, a.Heads, a.Batch}

@@ -112,7 +112,11 @@ func (b *binder) newWeight(v *ir.Value, ref ir.Weight, store *ir.Store, columns 
 		}
 	}
 	if store != nil && store.Format == choose.Dense && !integers {
-		made.matrix = b.plain(store.Part("values"), lasts)
+		w, err := format.Lookup(choose.Dense).Unpack(store)
+		if err != nil {
+			return nil, err
+		}
+		made.matrix = b.plain(w, lasts)
 	}
 	if len(made.kernels) > 0 && made.kernels[0].Unit == backend.SparseTensorCores {
 		float := b.prog.float

@@ -226,3 +226,21 @@ func Unpack(s *ir.Store, t ir.Type) (*tensor.Tensor, error) {
 	shape, _ := t.Shape()
 	return s.View.Tensor(m.To(t.DType), shape), nil
 }
+
+// Grid is that of a weight whose store, which Check accepts, has its codes; nil for others.
+func Grid(s *ir.Store, t ir.Type) *ir.Grid {
+	if s.Format == choose.PairFormat {
+		forms, err := pair.Split(s, "")
+		if err != nil {
+			return nil
+		}
+		s = forms.First
+	}
+	conf, err := choose.ParseGrid(s.Config)
+	shape, ok := t.Shape()
+	if err != nil || !ok {
+		return nil
+	}
+	g := &ir.Grid{Bits: conf.Bits, Axis: 1, Block: conf.Block, Scales: s.Part("scales"), Zeros: s.Part("zeros")}
+	return g.Tensor(s.View, shape)
+}

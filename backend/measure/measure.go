@@ -225,11 +225,7 @@ func (m *Measurement) build(ctx context.Context) error {
 				continue
 			}
 			done[u.Value] = true
-			dt, err := tensor.ParseDType(f.DType)
-			if err != nil {
-				return err
-			}
-			if err := choose.Store(u, format.Lookup(f.Format), f.Config, dt); err != nil {
+			if err := choose.Store(u, format.Lookup(f.Format), &f); err != nil {
 				return err
 			}
 		}

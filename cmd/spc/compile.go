@@ -138,7 +138,7 @@ func (f *makeFlags) needless(fs *pflag.FlagSet) error {
 	o := &f.o.Prune
 	own, sets := o.Pattern.OwnSparsity()
 	switch {
-	case fs.Changed("ranges") && f.o.Quantize.Type != tensor.I8:
+	case fs.Changed("ranges") && (f.o.Quantize.Type != tensor.I8 || f.o.Quantize.Block != 0):
 		return fmt.Errorf("--ranges %v has no use without --quantize int8", f.o.Quantize.Ranges)
 	case fs.Changed("recipe") && !f.reconstruct:
 		return fmt.Errorf("--recipe %v has no use without --reconstruct", fs.Lookup("recipe").Value)
@@ -590,6 +590,9 @@ func printQuantised(w io.Writer, r *spc.Report, all detail) error {
 		what, unit = "as "+q.Type, "weight"
 	}
 	fmt.Fprintf(w, "%-9s %s", what, plural(q.Products, unit))
+	if q.Error > 0 {
+		fmt.Fprintf(w, ", changed by %.3g%%", 100*q.Error)
+	}
 	if q.Divergence > 0 {
 		fmt.Fprintf(w, ", the outputs diverge by %s", nats(q.Divergence, 2))
 	}

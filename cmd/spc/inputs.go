@@ -375,8 +375,7 @@ func (b *binder) size(d ir.Dim) (int, bool) {
 	if d.Known() {
 		return d.Size(), true
 	}
-	n, ok := b.known[d.Symbol()]
-	return n, ok
+	return d.At(b.known)
 }
 
 // shape takes the shape that the user gave an input.
@@ -422,6 +421,7 @@ func (b *binder) bind(p spc.Port, shape []int, from string) error {
 		n, known := b.size(d)
 		switch {
 		case shape[i] == spc.AnySize:
+		case !known && d.Computed(): // what the model checks
 		case !known:
 			b.set(d.Symbol(), shape[i], from)
 		case n == shape[i]:
@@ -493,7 +493,7 @@ func (b *binder) open() error {
 				flag = fmt.Sprintf("--shape %s=DIMS", p.Name)
 			}
 			given := slices.Contains(flags, flag)
-			if _, known := b.size(d); known || p.Elem != nil || given && !d.Fresh() {
+			if _, known := b.size(d); known || d.Computed() || p.Elem != nil || given && !d.Fresh() {
 				continue
 			}
 			if !given {

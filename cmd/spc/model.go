@@ -144,7 +144,7 @@ func loadModel(c *cobra.Command, path string, s sizes, o spc.RunOptions) (*spc.M
 func hasSymbol(m *spc.Model, symbol string) bool {
 	for _, p := range m.Inputs() {
 		for _, d := range p.Dims {
-			if d.Symbol() == symbol {
+			if d.Symbol() == symbol && !d.Computed() {
 				return true
 			}
 		}

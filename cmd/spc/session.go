@@ -229,9 +229,14 @@ func tokenSymbol(inputs, outputs []spc.Port, ties map[string]string) (string, er
 	}
 	var open []string
 	for _, p := range untied(inputs, ties) {
+		if strings.Contains(p.Name, "mask") { // of all tokens
+			continue
+		}
 		for _, d := range p.Dims {
-			if s := d.Symbol(); s != "" && !own[s] && !choose.NamesBatch(s) && !slices.Contains(open, s) {
-				open = append(open, s)
+			for _, s := range d.Symbols() {
+				if !own[s] && !choose.NamesBatch(s) && !slices.Contains(open, s) {
+					open = append(open, s)
+				}
 			}
 		}
 	}
@@ -247,9 +252,12 @@ func (d *decoder) inputs(behind, n int) (map[string]*tensor.Tensor, error) {
 	dims[d.tokens] = n
 	for _, p := range d.ports {
 		for i, e := range p.Dims {
-			if s := e.Symbol(); s != "" && i > 0 && !choose.NamesBatch(s) {
-				if _, known := dims[s]; !known { // all tokens, as a mask has them
-					dims[s] = behind + n
+			for _, s := range e.Symbols() {
+				if _, known := dims[s]; known || i == 0 || choose.NamesBatch(s) {
+					continue
+				}
+				if dims[s] = behind + n; e.Computed() { // all tokens, as a mask has them: those before, or what they are with these
+					dims[s] = behind
 				}
 			}
 		}
@@ -263,9 +271,15 @@ func (d *decoder) inputs(behind, n int) (map[string]*tensor.Tensor, error) {
 		if _, given := d.given[p.Name]; given || !p.DType.IsInt() {
 			continue
 		}
-		x := in[p.Name]
-		each := x.Dim(max(0, x.Rank()-1))
+		x, each := in[p.Name], 1
+		if x.Rank() > 0 {
+			each = x.Dim(x.Rank() - 1)
+		}
 		switch {
+		case p.Name == "seqlens_k": // as GroupQueryAttention has them
+			in[p.Name] = counted(x, func(int) int64 { return int64(behind + n - 1) })
+		case p.Name == "total_sequence_length":
+			in[p.Name] = counted(x, func(int) int64 { return int64(behind + n) })
 		case strings.Contains(p.Name, "position"):
 			in[p.Name] = counted(x, func(i int) int64 { return int64(behind + i%each) })
 		case strings.Contains(p.Name, "mask"):

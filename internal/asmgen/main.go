@@ -32,6 +32,7 @@ var files = []file{
 	{"backend/cpu/vec", "transposes", transpose16},
 	{"backend/cpu/winograd", "kernels", winograd},
 	{"backend/format/bitmap", "kernels", bitmaps},
+	{"backend/format/group", "kernels", groupProducts},
 	{"backend/format/ikernel", "avx2", int8AVX2},
 	{"backend/format/ikernel", "kernels", int8Kernels},
 	{"backend/format/ukernel", "kernels", products},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -32,6 +33,7 @@ type importer struct {
 	inlined int
 	symbols map[string]string                // by the name that the model has
 	taken   map[string]bool                  // symbols
+	sizes   map[string]bool                  // names of sizes of the model's inputs
 	frees   map[*onnxpb.GraphProto][]string  // names that a graph takes from outside
 	tensors map[proto.Message]*tensor.Tensor // those made
 	settled map[*ir.Node]bool                // whose types were inferred because an expansion reads them
@@ -46,6 +48,7 @@ func newImporter(opts Options, path string) *importer {
 		funcs:   map[funcID]*function{},
 		symbols: map[string]string{},
 		taken:   map[string]bool{},
+		sizes:   map[string]bool{},
 		frees:   map[*onnxpb.GraphProto][]string{},
 		tensors: map[proto.Message]*tensor.Tensor{},
 		settled: map[*ir.Node]bool{},
@@ -230,6 +233,11 @@ func readsAny(n *ir.Node, values map[*ir.Value]bool) bool {
 func (im *importer) bindShapes(inputs []*onnxpb.ValueInfoProto) error {
 	known := map[string]bool{}
 	for _, v := range inputs {
+		for _, d := range v.GetType().GetTensorType().GetShape().GetDim() {
+			im.sizes[strings.TrimSpace(d.GetDimParam())] = true
+		}
+	}
+	for _, v := range inputs {
 		known[v.GetName()] = true
 		shape, ok := im.opts.Shapes[v.GetName()]
 		if !ok {
@@ -255,6 +263,9 @@ func (im *importer) bindShapes(inputs []*onnxpb.ValueInfoProto) error {
 			return option.Errorf("%v: %v for input %s, want %d dimensions", option.Shapes, shape, v.GetName(), len(declared.GetDim()))
 		}
 		for i, d := range declared.GetDim() {
+			if _, sum := im.sum(d.GetDimParam()); sum {
+				continue
+			}
 			sym := im.symbol(d)
 			if sym == "" {
 				continue
@@ -276,6 +287,9 @@ func (im *importer) bindShapes(inputs []*onnxpb.ValueInfoProto) error {
 			im.opts.Dims[sym] = shape[i]
 		}
 	}
+	if err := im.checkSums(inputs); err != nil {
+		return err
+	}
 	for name := range im.opts.Shapes {
 		if !known[name] {
 			return option.Errorf("%v: a shape is given for %q, want one of the inputs: %s", option.Shapes, name, names(known))
@@ -284,6 +298,20 @@ func (im *importer) bindShapes(inputs []*onnxpb.ValueInfoProto) error {
 	for sym, n := range im.opts.Dims {
 		if n < 0 {
 			return option.Errorf("%v: dimension %s is given as %d, want a size", option.Dims, sym, n)
+		}
+	}
+	return nil
+}
+
+// checkSums refuses shapes in the options that are not what the sums in the inputs' declared shapes come to.
+func (im *importer) checkSums(inputs []*onnxpb.ValueInfoProto) error {
+	for _, v := range inputs {
+		shape := im.opts.Shapes[v.GetName()]
+		for i, d := range v.GetType().GetTensorType().GetShape().GetDim() {
+			e, ok := im.sum(d.GetDimParam())
+			if ok && e.Known() && i < len(shape) && shape[i] != AnySize && shape[i] != e.Size() {
+				return option.Errorf("%v: %v for input %s has %d along axis %d, want %d, as %s is declared", option.Shapes, shape, v.GetName(), shape[i], i, e.Size(), d.GetDimParam())
+			}
 		}
 	}
 	return nil
@@ -316,13 +344,7 @@ func (im *importer) symbol(d *onnxpb.TensorShapeProto_Dimension) string {
 	if sym := im.symbols[name]; sym != "" {
 		return sym
 	}
-	base := strings.Map(func(r rune) rune {
-		if r <= ' ' || strings.ContainsRune("*+-()?,\"[]", r) {
-			return '_'
-		}
-		return r
-	}, name)
-	base = base[:min(len(base), maxSymbol)]
+	base := legible(name)
 	sym := base
 	for i := 2; im.taken[sym]; i++ {
 		sym = fmt.Sprintf("%s_%d", base, i)
@@ -333,6 +355,61 @@ func (im *importer) symbol(d *onnxpb.TensorShapeProto_Dimension) string {
 		im.opts.Dims[sym] = n
 	}
 	return sym
+}
+
+// legible returns the name of a dimension without the characters that mean something in the IR's expressions.
+func legible(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r <= ' ' || strings.ContainsRune("*+-()?,\"[]", r) {
+			return '_'
+		}
+		return r
+	}, name)
+	return name[:min(len(name), maxSymbol)]
+}
+
+// sum reads the name of a dimension that is a sum of names of the inputs' sizes and integers, as exporters write of what is as long as
+// a cache and what is new. Any other name, and one that the options give a size, stands for itself.
+func (im *importer) sum(name string) (sum ir.Dim, ok bool) {
+	name = strings.TrimSpace(name)
+	if im.symbols[name] != "" {
+		return sum, false
+	}
+	for _, given := range []string{name, legible(name)} {
+		if _, is := im.opts.Dims[given]; is {
+			return sum, false
+		}
+	}
+	if rest, open := strings.CutPrefix(name, "("); open && strings.HasSuffix(rest, ")") {
+		name = rest[:len(rest)-1]
+	}
+	parts := strings.Split(name, "+")
+	if len(parts) == 1 || len(name) > maxSymbol {
+		return sum, false
+	}
+	for _, part := range parts {
+		part = strings.TrimSpace(part)
+		d := &onnxpb.TensorShapeProto_Dimension{Value: &onnxpb.TensorShapeProto_Dimension_DimParam{DimParam: part}}
+		if n, err := strconv.ParseUint(part, 10, 31); err == nil {
+			sum = ir.Sum(sum, ir.Size(int(n)))
+		} else if sym := ""; im.sizes[part] {
+			if sym = im.symbol(d); sym == "" {
+				return sum, false
+			}
+			sum = ir.Sum(sum, im.sized(sym))
+		} else {
+			return sum, false
+		}
+	}
+	return sum, !sum.Fresh()
+}
+
+// sized is the dimension of a symbol: the size that the options give it, if any.
+func (im *importer) sized(sym string) ir.Dim {
+	if n, given := im.opts.Dims[sym]; given {
+		return ir.Size(n)
+	}
+	return ir.Sym(sym)
 }
 
 // valueType returns a declared type.
@@ -422,28 +499,30 @@ func (im *importer) tensorType(t *onnxpb.TypeProto_Tensor, fresh func() ir.Dim) 
 	dims := []ir.Dim{}
 	sizes := []int{}
 	for _, d := range t.GetShape().GetDim() {
-		sym := im.symbol(d)
-		n, given := im.opts.Dims[sym]
-		size, known := d.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue)
-		switch {
-		case sym != "":
-			if !given {
-				dims = append(dims, ir.Sym(sym))
-				continue
-			}
-		case known && size.DimValue >= 0:
-			n = int(size.DimValue)
-		default:
-			dims = append(dims, fresh())
-			continue
+		dim := im.dim(d, fresh)
+		dims = append(dims, dim)
+		if dim.Known() {
+			sizes = append(sizes, dim.Size())
 		}
-		dims = append(dims, ir.Size(n))
-		sizes = append(sizes, n)
 	}
 	if _, err := tensor.Elems(sizes); err != nil {
 		return ir.Type{}, invalid("is declared %v, whose known dimensions multiply to more than memory holds", ir.Of(dt, dims...))
 	}
 	return ir.Of(dt, dims...), nil
+}
+
+// dim returns a declared dimension.
+func (im *importer) dim(d *onnxpb.TensorShapeProto_Dimension, fresh func() ir.Dim) ir.Dim {
+	if sum, ok := im.sum(d.GetDimParam()); ok {
+		return sum
+	}
+	if sym := im.symbol(d); sym != "" {
+		return im.sized(sym)
+	}
+	if size, known := d.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); known && size.DimValue >= 0 {
+		return ir.Size(int(size.DimValue))
+	}
+	return fresh()
 }
 
 // graph converts p into sc.graph.

@@ -116,6 +116,23 @@ graph "g"(%x: f32[past___1,past__1_,3,__,2]) {
   %y: f32[past___1,past__1_,3,__,2] = Relu "a" (%x)
   return %y
 }`},
+		{"sums of sizes", edit(chain(node("a", "Relu", "x", "y")), func(m *onnxpb.ModelProto) {
+			m.Graph.Input = values(value("x", tensor.F32, "past + seq", "past+1", "(seq + past + 2 + past)", "past + gone", "past + k"),
+				value("z", tensor.F32, "past", " seq", "k"))
+			m.Graph.Output = values(value("y", tensor.F32), value("z", tensor.F32))
+		}), onnx.Options{Dims: map[string]int{"k": 5}}, `
+graph "g"(%x: f32[(past+seq),(past+1),(2*past+seq+2),past___gone,(past+5)], %z: f32[past,seq,5]) {
+  %y: f32[(past+seq),(past+1),(2*past+seq+2),past___gone,(past+5)] = Relu "a" (%x)
+  return %y, %z
+}`},
+		{"a sum that is given a size", edit(chain(node("a", "Relu", "x", "y")), func(m *onnxpb.ModelProto) {
+			m.Graph.Input = values(value("x", tensor.F32, "past + seq", "past + 1"), value("z", tensor.F32, "past", "seq"))
+			m.Graph.Output = values(value("y", tensor.F32), value("z", tensor.F32))
+		}), onnx.Options{Dims: map[string]int{"past + seq": 5, "past": 3}}, `
+graph "g"(%x: f32[5,4], %z: f32[3,seq]) {
+  %y: f32[5,4] = Relu "a" (%x)
+  return %y, %z
+}`},
 		{"every form of constant", edit(chain(
 			node("", "Constant", "", "a", attr("value_float", float32(1.5))),
 			node("", "Constant", "", "b", attr("value_int", 7)),
@@ -455,6 +472,19 @@ func TestOptionsThatDoNotFitAreRefused(t *testing.T) {
 	_, _, err := onnx.ImportBytes(encode(t, fixed), "", onnx.Options{Dims: map[string]int{"n": 4}})
 	if want := `"n": the model has no symbolic dimensions; Shapes sizes its inputs: x`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// Shapes that contradict a sum of sizes are told from others.
+func TestShapesThatContradictASum(t *testing.T) {
+	m := edit(chain(node("a", "Relu", "x", "y")), func(m *onnxpb.ModelProto) {
+		m.Graph.Input = values(value("x", tensor.F32, "past + seq"), value("z", tensor.F32, "past", "seq"))
+	})
+	for n, want := range map[int]string{5: "", 6: "Shapes: [6] for input x has 6 along axis 0, want 5, as past + seq is declared"} {
+		_, _, err := onnx.ImportBytes(encode(t, m), "", onnx.Options{Shapes: map[string][]int{"x": {n}, "z": {2, 3}}})
+		if (err == nil) != (want == "") || err != nil && (!errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%d: %v, want %s", n, err, want)
+		}
 	}
 }
 

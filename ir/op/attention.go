@@ -16,7 +16,8 @@ import (
 // before them; further outputs are K and V with their past and the scores. The fuse
 // passes make packed ones, whose Q, K and V are parts of the features of their
 // inputs, the product of one weight: [B,S,(Hq+2*Hkv)*D]; and aligned ones, whose K and V
-// begin with the past, so that the last query stands at the last key.
+// begin with the past, so that the last query stands at the last key. A query that sees no key gets zeros, or the mean of all values
+// where such are alike: what hid their keys was a number, beside which scores vanish.
 type Attention struct {
 	Causal      bool `attr:"is_causal,0"`
 	QHeads      *int `attr:"q_num_heads"`
@@ -31,6 +32,7 @@ type Attention struct {
 	Precision tensor.DType `attr:"softmax_precision"` // to which the softmax is rounded, where given
 	Packed    bool         `attr:"spc_packed,0"`
 	Aligned   bool         `attr:"spc_aligned,0"`
+	Alike     bool         `attr:"spc_alike,0"`
 }
 
 // Kind is Attention.
@@ -228,6 +230,7 @@ type AttentionPlan struct {
 	Band          AttentionBand
 	Q, K, V, Y    AttentionHeads
 	Mask          *AttentionMask
+	Alike         bool // queries that see no key get the mean of all values
 }
 
 // AttentionBand says that query i of a sample sees its keys from Offset+i+From to Offset+i+To. With
@@ -307,7 +310,7 @@ func (o *Attention) Plan(n *ir.Node) (a *AttentionPlan, ok bool) {
 		}
 	}
 	q, k, v, y := shapes[0], shapes[1], shapes[2], shapes[3]
-	a = &AttentionPlan{Batch: q[0]}
+	a = &AttentionPlan{Batch: q[0], Alike: o.Alike}
 	var kvHeads int
 	if len(q) == 4 {
 		a.Heads, kvHeads = q[1], k[1]
@@ -482,11 +485,7 @@ func (o *Attention) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 					}
 				}
 				show(0)
-				if limit := float64(o.Softcap); limit > 0 {
-					for j, x := range row {
-						row[j] = limit * math.Tanh(x/limit)
-					}
-				}
+				o.limit(row)
 				show(1)
 				bias.line(line, b, h, i)
 				seen := false
@@ -501,6 +500,9 @@ func (o *Attention) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 				show(2)
 				if !seen || math.IsInf(maximum(row), -1) {
 					clear(row)
+					if n := bias.visible[b]; o.Alike {
+						copy(row[:n], slices.Repeat([]float64{1 / float64(n)}, n))
+					}
 					continue
 				}
 				roundRow(row, o.Precision)
@@ -518,6 +520,15 @@ func (o *Attention) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 		outs = append(outs, tensor.FromFloat64s(in[attnQ].DType(), shown, shapes[3]...))
 	}
 	return outs, nil
+}
+
+// limit keeps scores within the soft cap, where there is one.
+func (o *Attention) limit(row []float64) {
+	if limit := float64(o.Softcap); limit > 0 {
+		for j, x := range row {
+			row[j] = limit * math.Tanh(x/limit)
+		}
+	}
 }
 
 // headScores returns scale Q K' [B,Hq,S,T] for Q[B,Hq,S,D] and K[B,Hkv,T,D]; a nil

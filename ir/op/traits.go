@@ -249,10 +249,11 @@ func Aligned(in, out []ir.Dim, i int) (i0, i1, j0, j1 int, ok bool) {
 		a, b := in[i0], out[j0]
 		i1, j1 = i0+1, j0+1
 		for a != b {
-			if !a.Known() || !b.Known() || a.Size() == 0 || b.Size() == 0 {
+			one, other := a == ir.Size(1), b == ir.Size(1) // in front of any size
+			if !one && !other && !(a.Known() && b.Known()) || a == ir.Size(0) || b == ir.Size(0) {
 				return 0, 0, 0, 0, false
 			}
-			if a.Size() < b.Size() {
+			if one || !other && a.Size() < b.Size() {
 				if i1 == len(in) {
 					return 0, 0, 0, 0, false
 				}

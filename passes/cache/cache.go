@@ -27,6 +27,7 @@ type Static struct {
 	Past          ir.Dim      // the size of a cache before the step in the original graph
 	Added         ir.Dim      // what a step adds to it
 	Start, Length int         // numbers of inputs
+	Totals, Lasts []int       // inputs that are the size of a cache after the step, and positions below it
 }
 
 // ErrGrowing is why a graph is not rewritten.
@@ -41,10 +42,13 @@ var ErrGrowing = errors.New("caches cannot stay where they are")
 // leads to a mask.
 func Rewrite(g *ir.Graph, ties []Tie) (*Static, error) {
 	s, err := rewrite(g, ties, true)
-	if err != nil {
-		s, err = rewrite(g, ties, false)
+	if err == nil {
+		return s, nil
 	}
-	return s, err
+	if s, other := rewrite(g, ties, false); other == nil {
+		return s, nil
+	}
+	return nil, err
 }
 
 func rewrite(g *ir.Graph, ties []Tie, masks bool) (*Static, error) {
@@ -52,6 +56,10 @@ func rewrite(g *ir.Graph, ties []Tie, masks bool) (*Static, error) {
 	r := &rewriting{
 		Static: &Static{Graph: g, Capacity: free(g), Caches: map[int]int{}, Padded: map[int]int{}},
 		axes:   map[*ir.Value]int{}, past: map[*ir.Value]int{}, sizes: map[*ir.Value]bool{},
+		starts: map[*ir.Node]*ir.Value{}, masked: map[ir.Dim]bool{},
+	}
+	if err := r.placed(ties); err != nil {
+		return nil, err
 	}
 	if err := r.begin(ties); err != nil {
 		return nil, err
@@ -102,8 +110,11 @@ type rewriting struct {
 	axes    map[*ir.Value]int  // values that are as long as a cache after the step, and the axis
 	sizes   map[*ir.Value]bool // integers that were computed from sizes of those
 	appends []appending
-	attends []*ir.Node // those whose keys are a cache
-	lists   []ir.Use   // inputs that list sizes, or are one
+	attends []*ir.Node             // those whose keys are a cache
+	lists   []ir.Use               // inputs that list sizes, or are one
+	numbers []ir.Use               // inputs that are the size of a cache after the step, as a number
+	starts  map[*ir.Node]*ir.Value // of appends, where the graph says at which row what is new goes
+	masked  map[ir.Dim]bool        // sizes of Padded
 	start   *ir.Value
 	length  *ir.Value
 }
@@ -168,8 +179,8 @@ func (r *rewriting) masks() {
 			continue
 		}
 		for axis, d := range v.Type.Dims {
-			if !d.Known() && axis > 0 && !slices.ContainsFunc(d.Symbols(), func(s string) bool { return slices.Contains(known, s) }) {
-				r.Padded[i], r.axes[v] = axis, axis
+			if d == r.total || !d.Known() && axis > 0 && !slices.ContainsFunc(d.Symbols(), func(s string) bool { return slices.Contains(known, s) }) {
+				r.Padded[i], r.axes[v], r.masked[d] = axis, axis, true
 			}
 		}
 	}
@@ -296,7 +307,7 @@ func (r *rewriting) attention(n *ir.Node, o *op.Attention) error {
 			return refuse(n, "%s is %v, and not as long as a cache", v.Name, v.Type)
 		}
 	}
-	if o.Causal || o.LeftWindow >= 0 || o.RightWindow >= 0 {
+	if !o.Aligned && (o.Causal || o.LeftWindow >= 0 || o.RightWindow >= 0) {
 		return refuse(n, "it counts the first query from the first key of a cache")
 	}
 	for _, v := range n.Outputs[1:] {
@@ -319,7 +330,9 @@ func (r *rewriting) along(n *ir.Node) error {
 		if _, past := r.past[v]; past {
 			return refuse(n, "it reads a cache, %s", v.Name)
 		}
-		if r.sizes[v] {
+		if r.sizes[v] && i < op.Operands(n) && v.Type.Rank() < 2 && len(v.Elems) == 1 && (v.Elems[0] == r.total || r.masked[v.Elems[0]]) {
+			r.numbers = append(r.numbers, ir.Use{Node: n, Index: i})
+		} else if r.sizes[v] {
 			if i != listing || slices.ContainsFunc(v.Elems, func(d ir.Dim) bool { return r.grows(d) && d != r.total }) {
 				return refuse(n, "it reads the size of a cache")
 			}
@@ -347,13 +360,24 @@ func (r *rewriting) along(n *ir.Node) error {
 			return refuse(n, "output %s is %v", y.Name, y.Type)
 		}
 	}
-	if found < 0 && long {
+	if found < 0 && long && !r.sums(n) {
 		return refuse(n, "it joins what is as long as a cache")
 	}
 	if found >= 0 {
 		r.axes[y] = found
 	}
 	return nil
+}
+
+// sums reports whether n adds up an input of the size of a cache, behind which its buffer is zero.
+func (r *rewriting) sums(n *ir.Node) bool {
+	v := n.Inputs[0]
+	for v.Def != nil && v.Def.Op.Kind() == "Cast" {
+		v = v.Def.Inputs[0]
+	}
+	i := slices.Index(r.Graph.Inputs, v)
+	_, padded := r.Padded[i]
+	return n.Op.Kind() == "ReduceSum" && padded
 }
 
 // sliced reports whether the slices of a node's output along an axis belong to those of inputs as long as a cache, or are alike.
@@ -432,13 +456,18 @@ func (r *rewriting) apply() error {
 			return err
 		}
 	}
+	for _, use := range r.numbers {
+		r.number(use)
+	}
 	for _, a := range r.appends {
 		r.append(a)
 	}
 	for _, n := range r.attends {
 		in := append(slices.Clone(n.Inputs), slices.Repeat([]*ir.Value{nil}, 7-len(n.Inputs))...)
 		in[6] = r.length
-		g.ReplaceUses(n.Outputs[0], r.add(n, n.Name+".cached", n.Op, in...))
+		o := *n.Op.(*op.Attention)
+		o.Aligned = false // as the last query stands at the last key of what counts
+		g.ReplaceUses(n.Outputs[0], r.add(n, n.Name+".cached", &o, in...))
 	}
 	return nil
 }
@@ -491,6 +520,19 @@ func (r *rewriting) listed(use ir.Use) error {
 	return nil
 }
 
+// number makes an input of the size of a cache after the step.
+func (r *rewriting) number(use ir.Use) {
+	n, old := use.Node, use.Node.Inputs[use.Index].Type
+	v := r.add(n, n.Name+".length", &op.Slice{}, r.length, r.ints(n.Name+".from", 0), r.ints(n.Name+".to", 1))
+	if old.DType != tensor.I64 {
+		v = r.add(n, n.Name+".number", &op.Cast{To: old.DType}, v)
+	}
+	if old.Rank() == 0 {
+		v = r.add(n, n.Name+".scalar", &op.Squeeze{}, v, r.ints(n.Name+".axes", 0))
+	}
+	n.SetInput(use.Index, v)
+}
+
 // has returns an input that has a size, and the axis; of the size of a cache after the step, a cache.
 func (r *rewriting) has(d ir.Dim) (*ir.Value, int) {
 	for i, v := range r.Graph.Inputs {
@@ -511,7 +553,11 @@ func (r *rewriting) append(a appending) {
 	g, n := r.Graph, a.node
 	scatter := func(name string, cache, rows *ir.Value) *ir.Value {
 		o := &op.TensorScatter{Axis: a.axis, Mode: "linear", Owned: true}
-		return r.add(n, n.Name+name, o, cache, rows, r.start)
+		start := r.start
+		if at := r.starts[n]; at != nil {
+			start = at
+		}
+		return r.add(n, n.Name+name, o, cache, rows, start)
 	}
 	o, fused := n.Op.(*op.Attention)
 	if !fused {

@@ -66,6 +66,14 @@ type Cost struct {
 	Again      bool    // the product is done more than once in a run, with what the cache holds of the weight
 }
 
+// dtype is the type that elements are stored in where they are of dt unless the configuration is for a grid.
+func (c *Cost) dtype(dt string) string {
+	if g, err := ParseGrid(c.Config); err == nil {
+		return fmt.Sprintf("int%d", g.Bits)
+	}
+	return dt
+}
+
 // Model predicts times for a device.
 type Model interface {
 	// Predict returns the seconds that a product takes, m x k x n, and the peak
@@ -285,17 +293,7 @@ func (c *chooser) all(g *ir.Graph, list [][]use, total int) error {
 			c.Progress(done, total)
 		}
 	})
-	return firstOf(errs)
-}
-
-// firstOf is the first error of a list, nil where there is none.
-func firstOf(errs []error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(errs...)
 }
 
 // settle settles the stored form of a weight, and gives back what it was before where nothing else is stored there.
@@ -385,7 +383,7 @@ func (c *chooser) choose(uses []use) error {
 	}
 	first := uses[0].matrix
 	dt := v.Const.DType()
-	if c.Half != tensor.Undefined && dt == tensor.F32 && exact(first.Tensor, c.Half) {
+	if c.Half != tensor.Undefined && dt == tensor.F32 && first.Grid == nil && exact(first.Tensor, c.Half) {
 		dt = c.Half
 	}
 	points := c.pointsFor(uses)
@@ -394,14 +392,14 @@ func (c *chooser) choose(uses []use) error {
 		c.compete(u, points)
 	}
 	best := c.agree(uses)
-	if best.Format == Dense && dt == v.Const.DType() {
+	if best.Format == Dense && best.Config == "" && dt == v.Const.DType() {
 		return nil
 	}
-	if err := store(v, uses[0].WeightUse, first.Tensor, find(c.formats, best.Format), best.Config, dt); err != nil {
+	if err := store(uses[0].WeightUse, first, find(c.formats, best.Format), best.Config, dt); err != nil {
 		return err
 	}
 	for _, u := range uses {
-		u.Format, u.Config, u.StoredBytes = best.Format, best.Config, v.Store.Bytes()
+		u.Format, u.Config, u.DType, u.StoredBytes = best.Format, best.Config, best.DType, v.Store.Bytes()
 	}
 	return nil
 }
@@ -420,20 +418,30 @@ func (c *chooser) release(uses []use) {
 	}
 }
 
-// store puts a stored form of the matrix that a use sees, with elements of a type, in the place of a constant.
-func store(v *ir.Value, u ir.WeightUse, matrix *tensor.Tensor, f Packer, config string, dt tensor.DType) error {
-	parts, err := f.Pack(matrix, config)
+// store puts a stored form of the matrix that a use sees, with elements of a type unless they are stored as codes, in the place
+// of a constant.
+func store(u ir.WeightUse, matrix *Matrix, f Packer, config string, dt tensor.DType) error {
+	v := u.Value
+	parts, err := pack(f, matrix.Tensor, matrix.Grid, config, dt)
 	if err != nil {
 		return u.Node.Errorf(ir.ErrInvalid, "weight %s as %s: %v", v.Name, f.Name(), err)
 	}
-	v.Store = &ir.Store{Format: f.Name(), Config: config, View: u.View, Rows: matrix.Dim(0), Cols: matrix.Dim(1), Parts: Narrow(parts, dt)}
+	v.Store = &ir.Store{Format: f.Name(), Config: config, View: u.View, Rows: matrix.Dim(0), Cols: matrix.Dim(1), Parts: parts}
 	v.Const = nil
 	return nil
 }
 
-// Store stores a constant weight in a form, its elements in a type that holds them.
-func Store(u ir.WeightUse, f Packer, config string, dt tensor.DType) error {
-	return store(u.Value, u, u.View.Matrix(u.Value.Const).To(tensor.F32), f, config, dt)
+// Store stores a constant weight in a candidate's form.
+func Store(u ir.WeightUse, f Packer, c *Candidate) error {
+	dt := tensor.F32
+	if !IsGrid(c.Config) {
+		var err error
+		if dt, err = tensor.ParseDType(c.DType); err != nil {
+			return err
+		}
+	}
+	w := u.View.Matrix(u.Value.Const).To(tensor.F32)
+	return store(u, &Matrix{Tensor: w, Grid: onGrid(u.Value, u.View, w)}, f, c.Config, dt)
 }
 
 // matrices finds the weight as each node sees it, and says in the layers what zeros it has.
@@ -451,6 +459,7 @@ func (c *chooser) matrices(uses []use) {
 			} else if c.Recognise != nil {
 				m.Pattern = c.Recognise(mat)
 			}
+			m.Grid = onGrid(u.Value, u.View, mat)
 		}
 		m.Slide = u.Slide
 		uses[i].matrix = m
@@ -503,10 +512,13 @@ func (c *chooser) compete(u use, points []*point) {
 		}
 		for _, f := range c.formats {
 			for _, cost := range f.Costs(&m, l.N) {
+				if m.Grid != nil && !IsGrid(cost.Config) && f.Name() != c.Format {
+					continue // it would take many times the bytes
+				}
 				form := Form{f.Name(), cost.Config}
 				predicted, took, peak := c.predict(cost, u, form, l.N)
 				a := Candidate{
-					Format: form.Format, Config: form.Config, Kernel: cost.Kernel, DType: l.DType, StoredBytes: cost.Bytes,
+					Format: form.Format, Config: form.Config, Kernel: cost.Kernel, DType: cost.dtype(l.DType), StoredBytes: cost.Bytes,
 					Work: cost.Work, Peak: peak, Efficiency: digits(cost.Efficiency), Bound: cost.Bound, PredictedUs: predicted,
 					MeasuredUs: took.Us, Noise: took.Noise,
 				}

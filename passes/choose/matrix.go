@@ -16,6 +16,7 @@ type Matrix struct {
 	Pattern        string
 	Slide          *ir.Slide    // of a convolution, else nil
 	Type           tensor.DType // in which elements are stored
+	Grid           *ir.Grid     // of the matrix, where its elements are stored as codes, else nil
 
 	stride int      // words of a row in bits
 	bits   []uint64 // bit k%64 of word k/64 of a row is set where the element is not zero

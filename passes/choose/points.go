@@ -216,6 +216,16 @@ func (p *point) at(number int, w ir.Weight) ir.Weight {
 	return w.At(sizes)
 }
 
+// sizeOf is the size of an open dimension of an input.
+func (p *point) sizeOf(d ir.Dim) int {
+	sizes := map[string]int{}
+	for _, symbol := range d.Symbols() {
+		sizes[symbol] = p.size(p.symbols.of(symbol))
+	}
+	n, _ := d.At(sizes)
+	return n
+}
+
 // named are the sizes of those symbols that have a name.
 func (p *point) named(opens []Open) map[string]int {
 	sizes := map[string]int{}
@@ -316,7 +326,7 @@ func (p *point) shapes(g *ir.Graph) (list [][]int, ok bool) {
 		shape := make([]int, len(v.Type.Dims))
 		for j, d := range v.Type.Dims {
 			if shape[j] = d.Size(); !d.Known() {
-				shape[j] = p.size(p.symbols.of(d.Symbol()))
+				shape[j] = p.sizeOf(d)
 			}
 		}
 		if n, err := tensor.Elems(shape); err != nil || n > ir.MaxElems {

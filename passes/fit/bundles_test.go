@@ -168,6 +168,7 @@ func TestOfChannelsThatAreTheSameOneGoes(t *testing.T) {
 }
 
 func TestBundlesGoByWhatReadersMiss(t *testing.T) {
+	long(t)
 	for _, a := range []prune.Allocation{Curves, prune.PerLayer} {
 		dense, g, r := without(t, func(o *Options) { o.Allocate = a })
 		old, h, _ := without(t, func(o *Options) { o.Allocate, o.Method = prune.PerLayer, Wanda })

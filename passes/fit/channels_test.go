@@ -194,6 +194,7 @@ func taps(channels []int, each int) (out []int) {
 }
 
 func TestWhatReadsChannelsIsTheLeastSquaresSolutionWithoutThem(t *testing.T) {
+	long(t)
 	for _, aim := range []Aim{Weights, Outputs} {
 		dense, g, _ := without(t, func(o *Options) { o.Aim, o.Uncorrected = aim, true })
 		expanded, projected := survivors(t, dense, g)
@@ -234,6 +235,7 @@ func TestWhatReadsChannelsIsTheLeastSquaresSolutionWithoutThem(t *testing.T) {
 }
 
 func TestReadersMakeUpForChannels(t *testing.T) {
+	long(t)
 	of := func(change func(o *Options)) (float64, *Result) {
 		dense, g, r := without(t, change)
 		return between(t, dense, g), r
@@ -289,6 +291,7 @@ func moments(all []*tensor.Tensor) (mean, variance []float64) {
 }
 
 func TestChannelsThatStayKeepTheirMeansAndVariances(t *testing.T) {
+	long(t)
 	var half []prune.LayerTarget // the same channels with corrections and without
 	for _, weight := range []string{"w2", "w4", "w5"} {
 		half = append(half, prune.LayerTarget{Glob: prune.Literal(weight), Sparsity: 0.5})
@@ -312,6 +315,7 @@ func TestChannelsThatStayKeepTheirMeansAndVariances(t *testing.T) {
 }
 
 func TestReconstructionLeavesChannelsOut(t *testing.T) {
+	long(t)
 	sizes := func(g *ir.Graph) (out []string) {
 		for _, u := range g.WeightUses() {
 			out = append(out, fmt.Sprint(u.Value.Name, u.Value.Const.Shape()))
@@ -385,6 +389,7 @@ func TestKeptReadersAreNotChanged(t *testing.T) {
 
 // What fails or is cancelled while channels are chosen is an error, whatever was decided by then.
 func TestChannelsThatCannotBeChosenAreAnError(t *testing.T) {
+	long(t)
 	for _, a := range []prune.Allocation{Auto, Curves, Normalised, prune.PerLayer} {
 		seen := map[string]bool{}
 		for stop := 0; ; stop++ { // before each of its reports in turn

@@ -124,6 +124,7 @@ func TestHighSparsitiesAreReachedByCurves(t *testing.T) {
 // Layers that are pruned have at least the zeros that N:M leaves within blocks, whatever spreads them, and others none: curves
 // have no points between.
 func TestLayersHaveNoFewerZerosThanBlocksHaveWithin(t *testing.T) {
+	long(t)
 	for _, pattern := range []string{"block:2x4+2:4", "uniform-block:2x4+2:4"} {
 		for _, a := range []prune.Allocation{prune.PerLayer, prune.Global, Normalised, Curves, Joint} {
 			o := options(t, pattern, 0.7)

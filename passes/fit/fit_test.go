@@ -172,8 +172,8 @@ func fitted(t *testing.T, o Options) (*ir.Graph, *Result) {
 func TestEveryMethodPrunesToEveryPattern(t *testing.T) {
 	t.Logf("seed %d", seed)
 	for _, pattern := range []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "block:2x2", "block:2x2+1:2", "uniform-block:4x2+1:2", "channel"} {
-		for _, m := range methods {
-			if pattern == "channel" && m.Method == Gates {
+		for i, m := range methods {
+			if testing.Short() && i > 0 || pattern == "channel" && m.Method == Gates {
 				continue // which have no masks
 			}
 			o := options(t, pattern, 0.5)
@@ -204,6 +204,7 @@ func TestEveryMethodPrunesToEveryPattern(t *testing.T) {
 }
 
 func TestLayersHaveThePatternsThatAreTheirOwn(t *testing.T) {
+	long(t)
 	for _, m := range Methods() {
 		o := options(t, "uniform", 0.5)
 		o.Method, o.Allocate = m, Auto
@@ -304,6 +305,7 @@ func TestEveryRefinementKeepsThePatternAndLowersWhatLayersLose(t *testing.T) {
 }
 
 func TestSnowsComesNearerOnTheSameMask(t *testing.T) {
+	long(t)
 	t.Logf("seed %d", seed)
 	for _, c := range []struct {
 		pattern string
@@ -539,6 +541,7 @@ func TestBadInputIsRefused(t *testing.T) {
 // An output that no later node reads counts like the others, for every allocation and
 // however few runs there are.
 func TestOutputsBeforeTheLastLayer(t *testing.T) {
+	long(t)
 	for _, runs := range []int{2, 12} {
 		for _, allocate := range []prune.Allocation{Auto, "layer", "curves", "joint", "normalised"} {
 			text := strings.Replace(network, "  %br:", "  %e: f32[n,16,6,6] = Neg \"early\" (%b)\n  %br:", 1)
@@ -549,5 +552,13 @@ func TestOutputsBeforeTheLastLayer(t *testing.T) {
 				t.Errorf("%s, %d runs: %v", allocate, runs, err)
 			}
 		}
+	}
+}
+
+// long ends a test that is to be short: what runs at once in it does so in others.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("runs what others run at once, for long")
 	}
 }

@@ -126,6 +126,7 @@ func offOf(t *testing.T, o *calib.Observer, pruned *ir.Graph) (sum float64) {
 }
 
 func TestGatesKeepEveryPatternAndItsZerosAndAreNeverWorse(t *testing.T) {
+	long(t)
 	moved, nearer := false, false
 	for _, pattern := range []string{"uniform", "unstructured", "2:4", "block:2x2", "uniform-block:4x1", "block:2x2+1:2", "uniform-block:4x2+1:2"} {
 		o := options(t, pattern, 0.6)

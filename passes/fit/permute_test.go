@@ -30,6 +30,7 @@ func permuted(t *testing.T, pattern string, change func(o *Options)) (*ir.Graph,
 // An order keeps more of what weights are ranked by, the report and the notes of layers say so, and the
 // outputs are about as near the dense model's as without it, or nearer.
 func TestPermutedLayersKeepMoreSaliency(t *testing.T) {
+	long(t)
 	for _, pattern := range []string{"2:4", "uniform-block:4x1", "block:2x1", "uniform-block:1x4"} {
 		for _, m := range Methods() {
 			g, r := permuted(t, pattern, func(o *Options) { o.Method, o.Aim = m, Weights })

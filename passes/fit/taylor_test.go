@@ -108,6 +108,7 @@ func TestTaylorIsNearerTheDenseModelThanChanceAndItsInverse(t *testing.T) {
 }
 
 func TestTaylorWorksWithEveryAllocation(t *testing.T) {
+	long(t)
 	for _, pattern := range []string{"uniform", "channel"} {
 		for _, a := range Allocations() {
 			if pattern == "channel" && a != Auto && find(a).curves {

@@ -82,6 +82,9 @@ func (f *folder) constants(g *ir.Graph) (count int, err error) {
 		for j, v := range n.Outputs {
 			if f.read(v) {
 				c := g.NewConst(v.Name+".const", outs[j])
+				if j == 0 {
+					c.Grid = op.GridOf(n)
+				}
 				if g.ReplaceUses(v, c); f.outputs[v] {
 					f.outputs[c] = true
 				}

@@ -13,33 +13,38 @@ import (
 // a number that is not infinite leaves a query that sees nothing all keys alike, so that such masks are
 // left where a query might see none, and so is what they replace.
 //
+// Where one such number hides keys by a band and otherwise, the operator is told that to a query that sees none all are alike.
+//
 // What hides keys otherwise is added to the scores, which comes to the same where it is large enough for these
 // to vanish beside it: hide says why not.
 func (m *attentionMatch) hide(scores []ir.Dim) (why string) {
 	var rest []mask
 	var halves []plane
-	finite, over := false, false // a number takes the place of what masks further in make
-	for _, k := range m.masks {  // the outermost first
+	finite, over, alike := false, false, false // a number takes the place of what masks further in make
+	for _, k := range m.masks {                // the outermost first
 		l, hide, ok := m.shown(k)
 		if ok {
 			l, ok = l.broadcast(k.value.Type, ir.Of(tensor.Bool, scores...))
 		}
-		infinite := math.IsInf(hide, -1)
-		if !ok || l.not || over && infinite || len(l.others) > 0 && (!infinite || m.lead > 0 || len(m.in[0].axes) == 3) ||
+		infinite, lone := math.IsInf(hide, -1), len(m.masks) == 1 && hide <= absorbing
+		if !ok || l.not || over && infinite || len(l.others) > 0 && (!infinite && !lone || m.lead > 0 || len(m.in[0].axes) == 3) ||
 			slices.ContainsFunc(l.others, func(v *ir.Value) bool { return !broadcasts(v, scores) || !ends(v, scores[len(scores)-1]) }) {
 			rest, over = append(rest, k), over || k.hide != 0 && !infinite
 			continue
 		}
 		l.halves = slices.DeleteFunc(l.halves, func(p plane) bool { return p.everywhere(scores) })
-		finite = finite || !infinite && len(l.halves) > 0
+		finite, alike = finite || !infinite && len(l.halves) > 0, alike || !infinite && len(l.others) > 0
 		halves, m.shows = append(halves, l.halves...), append(m.shows, l.others...)
 	}
 	band, sees, ok := bandOf(halves, scores)
 	harmless := !slices.ContainsFunc(rest, func(k mask) bool { return !k.small() }) && len(m.shows) == 0
-	if !ok || finite && !(sees && harmless) {
+	if !ok || alike && band == nil || !alike && finite && !(sees && harmless) {
 		m.shows = nil
 	} else {
 		m.band, m.masks = band, rest
+	}
+	if alike && m.shows != nil {
+		band["spc_alike"] = 1
 	}
 	for _, k := range m.masks {
 		if k.hide != 0 && k.hide > absorbing {

@@ -107,13 +107,41 @@ func TestMasks(t *testing.T) {
   %p0: f32[*] = Softmax "p0" (%d)
   %nan: bool[*] = IsNaN "nan" (%p0)
   %p: f32[*] = Where "p" (%nan, %fzero, %p0)`, "(%q, %k, %v, %there4) {is_causal = 1, scale = 0.5, spc_aligned = 1}"},
-		// A query that sees padding alone sees all alike where that is the least number, so that it stays a mask.
+		// A query that sees padding alone sees all alike where that is the least number.
 		"positions and padding of the least number": {`
   %b: bool[*] = LessOrEqual "b" (%keys, %place)
   %there: bool[*] = Cast "there" (%pad) {to = 9}
   %there4: bool[*] = Unsqueeze "there4" (%there, %column1)
   %both: bool[*] = And "both" (%b, %there4)
   %m: f32[*] = Where "m" (%both, %fzero, %min)
+  %d: f32[*] = Add "d" (%s, %m)` + softmax, "(%q, %k, %v, %there4) {is_causal = 1, scale = 0.5, spc_aligned = 1, spc_alike = 1}"},
+		"what is hidden by order and padding": {`
+  %b: bool[*] = LessOrEqual "b" (%keys, %place)
+  %there: bool[*] = Cast "there" (%pad) {to = 9}
+  %there4: bool[*] = Unsqueeze "there4" (%there, %column1)
+  %both: bool[*] = And "both" (%b, %there4)
+  %d: f32[*] = Where "d" (%both, %s, %min)` + softmax, "(%q, %k, %v, %there4) {is_causal = 1, scale = 0.5, spc_aligned = 1, spc_alike = 1}"},
+		// Keys that both numbers hide are lost in infinity, so that a query that sees nothing sees those alike that one does.
+		"the sum of an order and padding, each of the least number": {`
+  %b: bool[*] = LessOrEqual "b" (%keys, %place)
+  %there: bool[*] = Cast "there" (%pad) {to = 9}
+  %there4: bool[*] = Unsqueeze "there4" (%there, %column1)
+  %order: f32[*] = Where "order" (%b, %fzero, %min)
+  %m: f32[*] = Where "m" (%there4, %fzero, %min)
+  %both: f32[*] = Add "both" (%order, %m)
+  %d: f32[*] = Add "d" (%s, %both)` + softmax, "(%q, %k, %v, %both) {scale = 0.5}"},
+		"a small number and padding": {`
+  %less: f32[] = const {-10000.0}
+  %b: bool[*] = LessOrEqual "b" (%keys, %place)
+  %there: bool[*] = Cast "there" (%pad) {to = 9}
+  %there4: bool[*] = Unsqueeze "there4" (%there, %column1)
+  %both: bool[*] = And "both" (%b, %there4)
+  %m: f32[*] = Where "m" (%both, %fzero, %less)
+  %d: f32[*] = Add "d" (%s, %m)` + softmax, "(%q, %k, %v, %m) {scale = 0.5}"},
+		"padding of the least number alone": {`
+  %there: bool[*] = Cast "there" (%pad) {to = 9}
+  %there4: bool[*] = Unsqueeze "there4" (%there, %column1)
+  %m: f32[*] = Where "m" (%there4, %fzero, %min)
   %d: f32[*] = Add "d" (%s, %m)` + softmax, "(%q, %k, %v, %m) {scale = 0.5}"},
 		// transformers' BERT: 1 - mask, times the least number, which TorchScript expands.
 		"padding": {`

@@ -137,12 +137,20 @@ func (p *producer) affine(scale, shift []float64) (bool, error) {
 	}
 	if scale != nil {
 		w := n.Inputs[1]
+		var grid *ir.Grid
 		t := w.Const.Clone()
-		scaleAxis(t, p.rows, scale)
+		if w.Grid != nil {
+			grid, t = w.Grid.Scaled(t, p.rows, scale)
+		}
+		if grid == nil {
+			t = w.Const.Clone()
+			scaleAxis(t, p.rows, scale)
+		}
 		if !finite(t.F32s()) {
 			return false, nil
 		}
 		setWeight(n, t, ".scaled")
+		n.Inputs[1].Grid = grid
 	}
 	if n.Op.Kind() == "Gemm" {
 		n.Op = ir.CloneOp(n.Op)

@@ -17,11 +17,13 @@
 //   - Solve finds the survivors' best weights for a mask from elsewhere, the
 //     closed form of what AdaPrune (arXiv 2102.08124) trains.
 //
+// Round has weights become whole numbers of steps, of package steps, as GPTQ does.
+//
 // Aim moves the target to the outputs that the dense model had, Correct matches the
 // outputs' mean and variance, Saliency and Wanda (arXiv 2306.11695) rank weights for
 // prune.Select.
 //
 // All matrices are float64 inside. Results are the same bytes for any number of
 // workers and for every width of vectors: each sum has one order. The package
-// imports internal/isa, internal/parallel, ir and passes/prune and nothing else of the module.
+// imports internal/isa, internal/parallel, ir, passes/prune and passes/steps and nothing else of the module.
 package obs

@@ -34,8 +34,16 @@ func (s *Solver) Solve(ctx context.Context, mask *prune.Mask) (*Result, error) {
 // solveRows solves for some rows of a mask, ascending, and writes them to out[M,K].
 // Neighbours with the same mask share a factor.
 func (s *Solver) solveRows(ctx context.Context, mask *prune.Mask, rows []int, out []float32) error {
+	spans := sameMasks(mask, rows)
+	work := make([]fit, parallel.Workers(s.workers))
+	return parallel.Each(ctx, s.workers, len(spans), func(w, i int) {
+		work[w].rows(s, mask, spans[i], out)
+	})
+}
+
+// sameMasks divides rows where neighbours have different masks, and into at most so many that workers share them.
+func sameMasks(mask *prune.Mask, rows []int) (spans [][]int) {
 	const most = 64
-	var spans [][]int
 	for len(rows) > 0 {
 		n := 1
 		for n < min(len(rows), most) && slices.Equal(mask.Row(rows[n]), mask.Row(rows[0])) {
@@ -44,10 +52,7 @@ func (s *Solver) solveRows(ctx context.Context, mask *prune.Mask, rows []int, ou
 		spans = append(spans, rows[:n])
 		rows = rows[n:]
 	}
-	work := make([]fit, parallel.Workers(s.workers))
-	return parallel.Each(ctx, s.workers, len(spans), func(w, i int) {
-		work[w].rows(s, mask, spans[i], out)
-	})
+	return spans
 }
 
 // fit is the memory of one worker of solveRows.

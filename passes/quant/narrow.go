@@ -151,6 +151,7 @@ func Widen(g *ir.Graph) ([]Narrow, error) {
 			return nil, n.Errorf(ir.ErrInvalid, "%v", err)
 		}
 		w.Weight = g.NewConst(c.Name, wide)
+		w.Weight.Grid = op.GridOf(n)
 		swapNames(w.Weight, c)
 		g.ReplaceUses(n.Outputs[0], w.Weight)
 		g.Remove(n)

@@ -139,6 +139,19 @@ func (b *Builder) Node(op string, attrs Attrs, inputs ...string) string {
 
 // Nodes is Node for an operator with several outputs.
 func (b *Builder) Nodes(op string, outputs int, attrs Attrs, inputs ...string) []string {
+	return b.nodes("", op, outputs, attrs, inputs...)
+}
+
+// Microsoft is Nodes for an operator that ONNX Runtime adds.
+func (b *Builder) Microsoft(op string, outputs int, attrs Attrs, inputs ...string) []string {
+	const domain = "com.microsoft"
+	if !slices.ContainsFunc(b.proto.OpsetImport, func(o *onnxpb.OperatorSetIdProto) bool { return o.Domain == domain }) {
+		b.proto.OpsetImport = append(b.proto.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: domain, Version: 1})
+	}
+	return b.nodes(domain, op, outputs, attrs, inputs...)
+}
+
+func (b *Builder) nodes(domain, op string, outputs int, attrs Attrs, inputs ...string) []string {
 	name := b.nodePrefix + "/" + op
 	if n := b.ops[name]; n > 0 {
 		b.ops[name]++
@@ -146,7 +159,7 @@ func (b *Builder) Nodes(op string, outputs int, attrs Attrs, inputs ...string) [
 	} else {
 		b.ops[name] = 1
 	}
-	n := &onnxpb.NodeProto{Name: name, OpType: op, Input: slices.Clone(inputs)}
+	n := &onnxpb.NodeProto{Name: name, Domain: domain, OpType: op, Input: slices.Clone(inputs)}
 	for i := range outputs {
 		n.Output = append(n.Output, fmt.Sprintf("%s_output_%d", name, i))
 	}

@@ -3,6 +3,8 @@ package archs
 import (
 	"fmt"
 	"math"
+
+	"spc/ir/onnx/onnxpb"
 )
 
 // CachedDecoderConfig sizes a decoder with caches of keys and values. KVHeads divides Heads.
@@ -13,6 +15,12 @@ type CachedDecoderConfig struct {
 	Fused bool
 	// Tokens makes the caches [batch, tokens, heads, depth], and not [batch, heads, tokens, depth]. Fused ones are the latter.
 	Tokens bool
+	// Padding adds an input attention_mask, int64 [batch, past + tokens], whose zeros hide keys, and of which the mask has its size, as
+	// Optimum writes it. Least makes what is hidden the least number of the type, and not minus infinity.
+	Padding, Least bool
+	// Grouped spells attention as GroupQueryAttention of ONNX Runtime, whose numbers of tokens are inputs, seqlens_k and
+	// total_sequence_length, or, with Padding, are computed from attention_mask, [batch, total].
+	Grouped bool
 }
 
 // CachedDecoder builds a pre-norm decoder (Radford et al., 2019, "Language Models are Unsupervised Multitask Learners") that
@@ -43,13 +51,21 @@ func CachedDecoder(c CachedDecoderConfig, seed uint64) (*Model, error) {
 	x := e.Node("Gather", nil, e.Weight("tokens", Fill{Std: 0.5}, c.Vocabulary, c.Hidden), ids)
 	x = e.Node("Add", nil, x, e.Node("Gather", nil, e.Weight("positions", Fill{Std: 0.5}, c.Positions, c.Hidden), at))
 	mask := ""
-	if !c.Fused {
-		mask = c.mask(b.Scope("mask"), ids, at, pasts[0][0])
+	var lengths [2]string
+	switch {
+	case c.Grouped:
+		lengths = c.lengths(b.Scope("lengths"))
+	case !c.Fused:
+		there := ""
+		if c.Padding {
+			there = b.Input("attention_mask", Int64, "batch", "past + tokens")
+		}
+		mask = c.mask(b.Scope("mask"), ids, at, pasts[0][0], there)
 	}
 	norm := func(b *Builder, x string) string { return layerNorm(b, x, c.Hidden, 1e-5) }
 	for i := range c.Layers {
 		s := b.Scope(fmt.Sprintf("layers.%d", i))
-		a, presents := c.attention(s.Scope("attention"), norm(s.Scope("norm1"), x), mask, pasts[i])
+		a, presents := c.attention(s.Scope("attention"), norm(s.Scope("norm1"), x), mask, lengths, pasts[i])
 		x = s.Node("Add", nil, x, a)
 		f := relu(s, linear(s.Scope("up"), norm(s.Scope("norm2"), x), c.Hidden, c.FF))
 		x = s.Node("Add", nil, x, linear(s.Scope("down"), f, c.FF, c.Hidden))
@@ -77,22 +93,51 @@ func (c CachedDecoderConfig) axis() int {
 	return 2
 }
 
-// mask adds what scores [batch, heads, tokens, total] get: nothing where a key is not behind the token, else minus infinity.
-func (c CachedDecoderConfig) mask(b *Builder, ids, at, past string) string {
-	total := b.Node("Add", nil, dim(b, past, c.axis()), dim(b, ids, 1))
+// mask adds what scores [batch, heads, tokens, total] get: nothing where a key is not behind the token, nor hidden as padding.
+func (c CachedDecoderConfig) mask(b *Builder, ids, at, past, there string) string {
+	hide := math.Inf(-1)
+	if c.Least {
+		hide = -math.MaxFloat32
+	}
+	if there == "" {
+		total := b.Node("Add", nil, dim(b, past, c.axis()), dim(b, ids, 1))
+		keys := b.Node("Range", nil, b.Index(0), total, b.Index(1))
+		sees := b.Node("LessOrEqual", nil, keys, b.Node("Unsqueeze", nil, at, b.Ints(1, 3)))
+		return b.Node("Where", nil, sees, b.Scalar(0), b.Scalar(hide))
+	}
+	before, total := dim(b, past, c.axis()), dim(b, there, 1)
 	keys := b.Node("Range", nil, b.Index(0), total, b.Index(1))
-	sees := b.Node("LessOrEqual", nil, keys, b.Node("Unsqueeze", nil, at, b.Ints(1, 3)))
-	return b.Node("Where", nil, sees, b.Scalar(0), b.Scalar(math.Inf(-1)))
+	places := b.Node("Range", nil, before, b.Node("Add", nil, before, dim(b, ids, 1)), b.Index(1))
+	sees := b.Node("LessOrEqual", nil, keys, b.Node("Unsqueeze", nil, places, b.Ints(1)))
+	shown := b.Node("Unsqueeze", nil, b.Node("Cast", Attrs{"to": int(onnxpb.TensorProto_BOOL)}, there), b.Ints(1, 2))
+	return b.Node("Where", nil, b.Node("And", nil, sees, shown), b.Scalar(0), b.Scalar(hide))
+}
+
+// lengths are, for each sample, the position of its last token, and the number of tokens of the longest.
+func (c CachedDecoderConfig) lengths(b *Builder) [2]string {
+	i32 := onnxpb.TensorProto_INT32
+	if !c.Padding {
+		return [2]string{b.Input("seqlens_k", i32, "batch"), b.Input("total_sequence_length", i32)}
+	}
+	there := b.Input("attention_mask", Int64, "batch", "total")
+	last := b.Node("Sub", nil, b.Node("ReduceSum", Attrs{"keepdims": 0}, there, b.Ints(1)), b.Index(1))
+	to := Attrs{"to": int(i32)}
+	return [2]string{b.Node("Cast", to, last), b.Node("Cast", to, dim(b, there, 1))}
 }
 
 // attention adds attention of x on itself and the past, and returns what it adds to x and the caches that the next step gets.
-func (c CachedDecoderConfig) attention(b *Builder, x, mask string, past [2]string) (y string, presents [2]string) {
+func (c CachedDecoderConfig) attention(b *Builder, x, mask string, lengths, past [2]string) (y string, presents [2]string) {
 	each := c.Hidden / c.Heads
 	q := linear(b.Scope("query"), x, c.Hidden, c.Hidden)
 	kv := [2]string{linear(b.Scope("key"), x, c.Hidden, c.KVHeads*each), linear(b.Scope("value"), x, c.Hidden, c.KVHeads*each)}
 	if c.Fused {
 		a := Attrs{"is_causal": 1, "q_num_heads": c.Heads, "kv_num_heads": c.KVHeads}
 		out := b.Nodes("Attention", 3, a, q, kv[0], kv[1], "", past[0], past[1])
+		return linear(b.Scope("out"), out[0], c.Hidden, c.Hidden), [2]string{out[1], out[2]}
+	}
+	if c.Grouped {
+		a := Attrs{"num_heads": c.Heads, "kv_num_heads": c.KVHeads}
+		out := b.Microsoft("GroupQueryAttention", 3, a, q, kv[0], kv[1], past[0], past[1], lengths[0], lengths[1])
 		return linear(b.Scope("out"), out[0], c.Hidden, c.Hidden), [2]string{out[1], out[2]}
 	}
 	batch, tokens := dim(b, x, 0), dim(b, x, 1)

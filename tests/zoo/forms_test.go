@@ -64,3 +64,31 @@ func TestLayoutOfOneMachineIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestWeightsOf4BitsAreStoredSo compiles what ONNX Runtime saves with weights of 4 bits: products have their codes, in about as many bytes.
+func TestWeightsOf4BitsAreStoredSo(t *testing.T) {
+	folder := FormFolder("4bits")
+	for _, name := range names(t, folder) {
+		g, err := Read(folder, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := spc.Compile(t.Context(), spc.CompileOptions{Bytes: g.Model})
+		if err != nil {
+			t.Fatal(err)
+		}
+		codes := 0
+		for _, l := range m.Explain().Layers {
+			switch {
+			case l.DType == "int4" && strings.HasPrefix(l.Config, "int4x"):
+				codes++
+			case strings.Contains(l.Weight, "/Transpose_"): // as the import of MatMulNBits names weights
+				t.Errorf("%s: weight %s is stored as %s: %s", name, l.Weight, l.DType, l.Reason)
+			}
+		}
+		if codes == 0 {
+			t.Errorf("%s: no weight of %d is stored in 4 bits", name, len(m.Explain().Layers))
+		}
+		m.Close()
+	}
+}

@@ -1,8 +1,8 @@
 // Package bitmap is the format for products with few columns, which take as long as it takes to read the weight: a bit for each
 // element that says whether it is stored, and those that are. Its parts are bits u64 [M, ceil(K/64)], the element of column c in bit
 // c%64 of word c/64 of its row, zero behind the last column; and values f32 [nonzeros+8], those of the bits that are set, row by
-// row in the order of their columns, and then eight zeros: kernels read eight values wherever one begins. Products with more columns
-// are those of csr.
+// row in the order of their columns, and then eight zeros: kernels read eight values wherever one begins. Those of a weight on a grid are
+// codes (package group). Products with more columns are those of csr.
 package bitmap
 
 import (
@@ -12,6 +12,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/format/csr"
+	"spc/backend/format/group"
 	"spc/backend/format/sparse"
 	"spc/backend/machine"
 	"spc/ir"
@@ -38,8 +39,22 @@ func (storage) Name() string { return Name }
 // beyond is the number of zeros behind the values.
 const beyond = 8
 
-// Layouts lists the one configuration.
+// Layouts lists the one configuration that suits the elements.
 func (storage) Layouts(w *choose.Matrix) []backend.Layout {
+	if g := w.Grid; g != nil {
+		if g.Zeros != nil {
+			return nil
+		}
+		row := func(r int) (n int) {
+			for _, word := range w.Row(r) {
+				n += bits.OnesCount64(word)
+			}
+			return n
+		}
+		return []backend.Layout{{
+			Config: choose.GridOf(g).String(), Rows: 1, Values: w.Nonzeros, Bytes: group.BitmapBytes(g, w.Dim(0), w.Dim(1), row),
+		}}
+	}
 	return []backend.Layout{{
 		Rows: 1, Values: w.Nonzeros,
 		Bytes: 8*w.Dim(0)*sparse.Ceil(w.Dim(1), 64) + (w.Nonzeros+beyond)*w.Type.Size(),
@@ -52,7 +67,7 @@ const besideCSR = 1.02
 
 // cost is that of reading each element's bit, for few columns, and of csr for more.
 func cost(p *machine.Profile, w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
-	if !sparse.Suits(w, l) {
+	if w.Grid == nil && !sparse.Suits(w, l) || w.Grid != nil && (l.Bytes >= group.DenseBytes(w.Grid, w.Dim(0), w.Dim(1)) || w.Len() > sparse.MaxElems) {
 		return choose.Cost{}, false
 	}
 	c := choose.Cost{Work: 2 * float64(w.Len()) * float64(n), Efficiency: p.Of(machine.Bitmap).Read(w.Dim(1), n)}
@@ -60,7 +75,7 @@ func cost(p *machine.Profile, w *choose.Matrix, n int, l backend.Layout) (choose
 		c = sparse.Cost(p, Name, w, n, csr.Scheme{}.Layouts(w)[0])
 		c.Efficiency /= besideCSR
 	}
-	c.Kernel, c.Bytes = kernelName, l.Bytes
+	c.Config, c.Kernel, c.Bytes = l.Config, kernelName, l.Bytes
 	return c, true
 }
 
@@ -91,6 +106,17 @@ func (storage) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
 	}, nil
 }
 
+// PackGrid lists the codes of the nonzeros, and where they are.
+func (f storage) PackGrid(w *tensor.Tensor, g *ir.Grid, config string) ([]ir.Part, error) {
+	if config == "" {
+		return f.Pack(w, config)
+	}
+	if want := choose.GridOf(g).String(); config != want {
+		return nil, fmt.Errorf("configuration %q of a weight on a grid %s", config, want)
+	}
+	return group.PackBitmap(w, g)
+}
+
 // matrix views a store, which may come from a hostile file.
 type matrix struct {
 	m, k, words int // words of a row
@@ -117,6 +143,9 @@ func view(s *ir.Store) (*matrix, error) {
 }
 
 func (storage) Check(s *ir.Store) error {
+	if s.Config != "" {
+		return group.CheckBitmap(s)
+	}
 	w, err := view(s)
 	if err != nil {
 		return err
@@ -182,6 +211,13 @@ func (w *matrix) blocks() *sparse.Blocks {
 }
 
 func (storage) Unpack(s *ir.Store) (*tensor.Tensor, error) {
+	if s.Config != "" {
+		w, err := group.ViewBitmap(s)
+		if err != nil {
+			return nil, err
+		}
+		return w.Unpack(), nil
+	}
 	w, err := view(s)
 	if err != nil {
 		return nil, err
@@ -190,15 +226,31 @@ func (storage) Unpack(s *ir.Store) (*tensor.Tensor, error) {
 }
 
 func (f storage) GPU(s *ir.Store, x tensor.DType) ([]backend.GPUKernel, error) {
-	w, err := view(s)
+	w, err := f.floats(s)
 	if err != nil {
 		return nil, err
 	}
 	return f.Scheme.GPU(w.blocks(), x)
 }
 
+// floats views a store, whose codes become values.
+func (f storage) floats(s *ir.Store) (*matrix, error) {
+	if s.Config == "" {
+		return view(s)
+	}
+	w, err := f.Unpack(s)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := f.Pack(w, "")
+	if err != nil {
+		return nil, err
+	}
+	return view(&ir.Store{Format: Name, View: s.View, Rows: s.Rows, Cols: s.Cols, Parts: parts})
+}
+
 func kernel(s *ir.Store) (backend.Kernel, error) {
-	w, err := view(s)
+	w, err := storage{}.floats(s)
 	if err != nil {
 		return nil, err
 	}

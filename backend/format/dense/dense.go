@@ -1,5 +1,5 @@
 // Package dense is the format that stores every element of a weight: one part,
-// values [M,K], f32, f16 or bf16.
+// values [M,K], f32, f16 or bf16, or, for a weight on a grid, its codes (package group).
 package dense
 
 import (
@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"spc/backend"
+	"spc/backend/format/group"
 	"spc/backend/format/sparse"
 	"spc/backend/format/ukernel"
 	"spc/backend/machine"
@@ -23,7 +24,7 @@ type Storage struct{}
 func New(others ...backend.Kernels) *backend.Format {
 	return &backend.Format{Storage: Storage{}, Kernels: append([]backend.Kernels{{
 		Weights: sparse.Floats, X: tensor.F32, Sums: tensor.F32, ISA: ukernel.Best().ISA,
-		Cost: cost, CPU: func(s *ir.Store) (backend.Kernel, error) { return Kernel(s.Part("values")), nil }, GPU: gpu{},
+		Cost: cost, CPU: prepare, GPU: gpu{},
 	}}, others...)}
 }
 
@@ -38,8 +39,23 @@ func Store(w *tensor.Tensor) *ir.Store {
 	return &ir.Store{Format: Name, Rows: w.Dim(0), Cols: w.Dim(1), Parts: []ir.Part{{Name: "values", Data: w}}}
 }
 
-// Layouts lists the one configuration.
+// prepare prepares a store of floats.
+func prepare(s *ir.Store) (backend.Kernel, error) {
+	if s.Config == "" {
+		return Kernel(s.Part("values")), nil
+	}
+	w, err := group.Dense(s)
+	if err != nil {
+		return nil, err
+	}
+	return Kernel(w.Unpack()), nil
+}
+
+// Layouts lists the one configuration that suits the elements.
 func (Storage) Layouts(w *choose.Matrix) []backend.Layout {
+	if w.Grid != nil {
+		return []backend.Layout{{Config: choose.GridOf(w.Grid).String(), Values: w.Len(), Bytes: group.DenseBytes(w.Grid, w.Dim(0), w.Dim(1))}}
+	}
 	return []backend.Layout{{Values: w.Len(), Bytes: w.Type.Size() * w.Len()}}
 }
 
@@ -48,7 +64,7 @@ func (Storage) Layouts(w *choose.Matrix) []backend.Layout {
 func cost(p *machine.Profile, w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
 	m, k := w.Dim(0), w.Dim(1)
 	filled := 2 * float64(w.Len()) * float64(backend.Columns(n)) // operations with columns that fill vectors up
-	c := choose.Cost{Kernel: "f32_gemm", Work: filled, Bytes: l.Bytes}
+	c := choose.Cost{Config: l.Config, Kernel: "f32_gemm", Work: filled, Bytes: l.Bytes}
 	c.Efficiency = p.Of(machine.Dense).Efficiency(float64(k), k, n)
 	if w.Len() == 0 {
 		return c, true
@@ -66,6 +82,10 @@ func cost(p *machine.Profile, w *choose.Matrix, n int, l backend.Layout) (choose
 	}
 	if !narrow || slices.ContainsFunc(w.Slide.Kernel, func(n int) bool { return n != 1 }) { // others read pixels where they lie
 		spent += p.Spilled(w, n) + p.Seen(w, n)
+	}
+	if w.Grid != nil { // of which no copy for other algorithms is kept
+		c.Efficiency = c.Work / spent
+		return c, true
 	}
 	if conv, ok := machine.Of(w); ok {
 		spent = p.Direct(conv) * c.Work / filled // that counts filled
@@ -103,10 +123,21 @@ func (Storage) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
 	return []ir.Part{{Name: "values", Data: w}}, nil
 }
 
-// Check wants the values.
+// PackGrid stores codes.
+func (s Storage) PackGrid(w *tensor.Tensor, g *ir.Grid, config string) ([]ir.Part, error) {
+	if config == "" {
+		return s.Pack(w, config)
+	}
+	if want := choose.GridOf(g).String(); config != want {
+		return nil, fmt.Errorf("configuration %q of a weight on a grid %s", config, want)
+	}
+	return group.Pack(w, g)
+}
+
+// Check wants the values, or codes.
 func (Storage) Check(s *ir.Store) error {
 	if s.Config != "" {
-		return fmt.Errorf("unknown configuration %q", s.Config)
+		return group.CheckDense(s)
 	}
 	if v := s.Part("values"); v == nil || len(s.Parts) != 1 || !sparse.IsValue(v.DType()) || v.Rank() != 2 || v.Dim(0) != s.Rows || v.Dim(1) != s.Cols {
 		return fmt.Errorf("want one part values[%d,%d] of i8 or %v", s.Rows, s.Cols, sparse.Floats)
@@ -116,6 +147,13 @@ func (Storage) Check(s *ir.Store) error {
 
 // Unpack returns the values as f32.
 func (Storage) Unpack(s *ir.Store) (*tensor.Tensor, error) {
+	if s.Config != "" {
+		w, err := group.Dense(s)
+		if err != nil {
+			return nil, err
+		}
+		return w.Unpack(), nil
+	}
 	return s.Part("values").To(tensor.F32), nil
 }
 

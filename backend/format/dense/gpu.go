@@ -13,9 +13,13 @@ import (
 type gpu struct{}
 
 // GPU lists the kernels of dense.cu: on the cores for floats their part is the
-// values, and on tensor cores tiles of them as lanes hold them.
+// values, and on tensor cores tiles of them as lanes hold them. Codes of a grid become floats.
 func (gpu) GPU(s *ir.Store, x tensor.DType) ([]backend.GPUKernel, error) {
-	w := s.Part("values").To(x)
+	f32, err := Storage{}.Unpack(s)
+	if err != nil {
+		return nil, err
+	}
+	w := f32.To(x)
 	out := kernels(w.Dim(0), w.Dim(1), x)
 	if x == tensor.F32 {
 		return backend.WithParts(out, w), nil

@@ -44,19 +44,28 @@ func (s storage) format(name string) (*backend.Format, error) {
 }
 
 // Pack stores the matrix in both forms.
-func (s storage) Pack(w *tensor.Tensor, config string) (all []ir.Part, err error) {
+func (s storage) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
+	return s.pack(config, func(f *backend.Format, config string) ([]ir.Part, error) { return f.Pack(w, config) })
+}
+
+// PackGrid stores the matrix in both forms, as codes of a grid where they have such.
+func (s storage) PackGrid(w *tensor.Tensor, g *ir.Grid, config string) ([]ir.Part, error) {
+	return s.pack(config, func(f *backend.Format, config string) ([]ir.Part, error) { return f.PackGrid(w, g, config) })
+}
+
+func (s storage) pack(config string, form func(f *backend.Format, config string) ([]ir.Part, error)) (all []ir.Part, err error) {
 	p, err := choose.ParsePair(config)
 	if err != nil {
 		return nil, err
 	}
-	for i, form := range []choose.Form{p.First, p.Second} {
-		f, err := s.format(form.Format)
+	for i, of := range []choose.Form{p.First, p.Second} {
+		f, err := s.format(of.Format)
 		if err != nil {
 			return nil, err
 		}
-		parts, err := f.Pack(w, form.Config)
+		parts, err := form(f, of.Config)
 		if err != nil {
-			return nil, fmt.Errorf("%v: %w", form, err)
+			return nil, fmt.Errorf("%v: %w", of, err)
 		}
 		for _, part := range parts {
 			all = append(all, ir.Part{Name: []string{firstPrefix, secondPrefix}[i] + part.Name, Data: part.Data})

@@ -74,7 +74,7 @@ func waiting(w *choose.Matrix) int {
 // Suits reports whether a layout saves storage and time.
 func Suits(w *choose.Matrix, l backend.Layout) bool {
 	filled := max(l.Filled, 0.5) * float64(l.Values)
-	return 10*l.Bytes < 9*w.Type.Size()*w.Len() && float64(w.Nonzeros) >= filled && w.Len() <= maxElems
+	return 10*l.Bytes < 9*w.Type.Size()*w.Len() && float64(w.Nonzeros) >= filled && w.Len() <= MaxElems
 }
 
 // beside is what a product of n columns, which fill panels or are multiplied one by one, costs beside the work and loading

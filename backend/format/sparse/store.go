@@ -85,9 +85,9 @@ func Shape(config string) (r, c int, err error) {
 	return p.R, p.C, nil
 }
 
-// maxElems bounds the elements of a weight: what a small file claims must still
+// MaxElems bounds the elements of a weight: what a small file claims must still
 // be possible to unpack.
-const maxElems = 1 << 31
+const MaxElems = 1 << 31
 
 // Floats are the types in which elements of f32 weights are stored.
 var Floats = quant.Widened()
@@ -119,8 +119,8 @@ type Spec struct {
 // Parts returns the data of the parts of s, which must be exactly those wanted,
 // in that order.
 func Parts(s *ir.Store, want ...Spec) ([]*tensor.Tensor, error) {
-	if n, err := tensor.Elems([]int{s.Rows, s.Cols}); err != nil || n > maxElems {
-		return nil, fmt.Errorf("weight of %d x %d, want at most %d elements", s.Rows, s.Cols, maxElems)
+	if n, err := tensor.Elems([]int{s.Rows, s.Cols}); err != nil || n > MaxElems {
+		return nil, fmt.Errorf("weight of %d x %d, want at most %d elements", s.Rows, s.Cols, MaxElems)
 	}
 	if len(s.Parts) != len(want) {
 		return nil, fmt.Errorf("%d parts, want %d", len(s.Parts), len(want))
