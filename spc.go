@@ -240,16 +240,13 @@ func build(ctx context.Context, o CompileOptions, k *kept, w *weights) (*Model, 
 	if o.Progress != nil {
 		o.Progress("import", 0, 1)
 	}
-	// With samples the model runs, which leaves goroutines behind where it is cancelled.
+	// With samples the model runs, which leaves goroutines behind where it is cancelled: see weights.read.
 	how := onnx.Options{Places: k != nil, Views: seen == nil}
 	var info *onnx.Info
 	if m.graph, info, err = (&ImportOptions{o.Model, o.Bytes, o.Shapes, o.Dims}).read(how); err != nil {
 		return nil, err
 	}
-	w.info = info
-	if w.spool != nil && seen == nil {
-		c.Settle, c.Unsettle = w.settle, w.drop
-	}
+	w.read(info, c)
 	if k != nil {
 		k.File = m.graph.Clone()
 	}

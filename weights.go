@@ -8,6 +8,7 @@ import (
 	"spc/ir"
 	"spc/ir/onnx"
 	"spc/ir/tensor"
+	"spc/passes"
 )
 
 // weights are the files that weights of a model lie in while it is compiled.
@@ -18,6 +19,15 @@ type weights struct {
 
 // spooled is the size from which on a tensor lies in the spool: smaller ones are not worth a mapping.
 const spooled = 1 << 18
+
+// read notes what was read of the model, and has passes settle what they make. Where samples are seen the model runs, which leaves
+// goroutines behind where it is cancelled: its weights stay in memory.
+func (w *weights) read(info *onnx.Info, c *passes.Context) {
+	w.info = info
+	if w.spool != nil && c.Prune.Observer == nil {
+		c.Settle, c.Unsettle = w.settle, w.drop
+	}
+}
 
 // settle has the elements of a tensor that a pass has made lie in the spool, if there is one.
 func (w *weights) settle(t *tensor.Tensor) {

@@ -40,11 +40,9 @@ func NewMatrix(w *tensor.Tensor, pattern string) *Matrix {
 	for r := range rows {
 		n := 0
 		words := m.Row(r)
-		for k, v := range data[r*cols : (r+1)*cols] {
-			if v != 0 {
-				words[k>>6] |= 1 << (k & 63)
-				n++
-			}
+		tensor.Nonzeros(words, data[r*cols:(r+1)*cols])
+		for _, x := range words {
+			n += bits.OnesCount64(x)
 		}
 		m.Nonzeros += n
 		m.RowMin, m.RowMax = min(m.RowMin, n), max(m.RowMax, n)

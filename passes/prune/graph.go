@@ -442,11 +442,4 @@ func (c *candidate) matrix() Layer {
 	return l
 }
 
-func zeros(w []float32) (n int) {
-	for _, v := range w {
-		if v == 0 {
-			n++
-		}
-	}
-	return n
-}
+func zeros(w []float32) int { return tensor.CountZeros(w) }

@@ -97,6 +97,10 @@ func (g *grid) keys(row int, s *scratch) []uint32 {
 // and returns how many weights, zero or not, those are.
 func (g *grid) mark(m *Mask, row int, keep []bool, s *scratch) (size int) {
 	h := g.height(row)
+	if g.r*g.c == 1 {
+		markEach(m.Row(row), s.row(g.Layer, row), keep)
+		h = 0
+	}
 	for r := row * g.r; r < row*g.r+h; r++ {
 		keys, words := s.row(g.Layer, r), m.Row(r)
 		for b, kept := range keep {
@@ -122,6 +126,22 @@ func (g *grid) mark(m *Mask, row int, keep []bool, s *scratch) (size int) {
 		size += last
 	}
 	return size
+}
+
+// markEach sets the bits of keys that are not zero and are kept.
+func markEach(words []uint64, keys []uint32, keep []bool) {
+	for i := range words {
+		from, to := 64*i, min(64*(i+1), len(keys))
+		w := uint64(0)
+		for k, key := range keys[from:to] {
+			bit := (key | -key) >> 31
+			if !keep[from+k] {
+				bit = 0
+			}
+			w = w>>1 | uint64(bit)<<63
+		}
+		words[i] = w >> (64 - (to - from))
+	}
 }
 
 // within marks those of the keys of a row of a block that are kept in it, nil for all.

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"spc/ir"
+	"spc/ir/tensor"
 )
 
 func (l *Layer) errorf(format string, args ...any) error {
@@ -180,12 +181,7 @@ func (l *Layer) Nonzeros() (*Mask, error) {
 		return m, nil
 	}
 	for r := range l.Rows {
-		words := m.Row(r)
-		for c, w := range l.Weights[r*l.Cols : (r+1)*l.Cols] {
-			if w != 0 {
-				words[c>>6] |= 1 << (c & 63)
-			}
-		}
+		tensor.Nonzeros(m.Row(r), l.Weights[r*l.Cols:(r+1)*l.Cols])
 	}
 	return m, nil
 }

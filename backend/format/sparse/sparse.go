@@ -90,6 +90,12 @@ func Find(w *tensor.Tensor, r, c, width int) (*Blocks, error) {
 
 // mark sets used for each c elements of a row of which one is not zero.
 func mark(used []bool, row []float32, c int) {
+	if c == 1 {
+		for j, v := range row[:len(used)] {
+			used[j] = used[j] || v != 0
+		}
+		return
+	}
 	j, left := 0, c
 	for _, v := range row {
 		if v != 0 {
