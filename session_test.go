@@ -70,6 +70,36 @@ func decoder(t testing.TB, c archs.CachedDecoderConfig, o spc.CompileOptions) (*
 	return m, original
 }
 
+// decoderIn is decoder in floats of 16 bits.
+func decoderIn(t testing.TB, c archs.CachedDecoderConfig, dt tensor.DType) (*spc.Model, *spc.Original) {
+	t.Helper()
+	built, err := archs.CachedDecoder(c, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, _, err := onnx.ImportBytes(built.Bytes(), "", onnx.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := graphtest.Half(g, dt); err != nil {
+		t.Fatal(err)
+	}
+	if err := onnx.Export(&file, g, "test", ""); err != nil {
+		t.Fatal(err)
+	}
+	m, err := spc.Compile(t.Context(), spc.CompileOptions{Bytes: file.Bytes(), Run: two})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	original, err := spc.Import(t.Context(), spc.ImportOptions{Bytes: file.Bytes()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, original
+}
+
 // tokensFrom draws the tokens of a step, at positions from the given one on.
 func tokensFrom(rng *rand.Rand, batch, from, n int) map[string]*tensor.Tensor {
 	ids, at := tensor.New(tensor.I64, batch, n), tensor.New(tensor.I64, batch, n)
@@ -182,27 +212,7 @@ func TestSessionsIn16BitFloats(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprint(name, ", ", dt), func(t *testing.T) {
-				built, err := archs.CachedDecoder(c, 3)
-				if err != nil {
-					t.Fatal(err)
-				}
-				var file bytes.Buffer
-				g := importedFrom(t, built.Bytes())
-				if err := graphtest.Half(g, dt); err != nil {
-					t.Fatal(err)
-				}
-				if err := onnx.Export(&file, g, "test", ""); err != nil {
-					t.Fatal(err)
-				}
-				m, err := spc.Compile(t.Context(), spc.CompileOptions{Bytes: file.Bytes(), Run: two})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer m.Close()
-				original, err := spc.Import(t.Context(), spc.ImportOptions{Bytes: file.Bytes()})
-				if err != nil {
-					t.Fatal(err)
-				}
+				m, original := decoderIn(t, c, dt)
 				ties := spc.PastTies(m.Inputs(), m.Outputs())
 				s, err := m.NewSession(spc.SessionOptions{Ties: ties, Capacity: 64})
 				if err != nil {
@@ -246,40 +256,52 @@ func TestSessionsIn16BitFloats(t *testing.T) {
 func TestStepsDoNotAllocate(t *testing.T) {
 	t.Setenv(debug.Variable, "") // checks allocate
 	for name, c := range decoderForms() {
+		c.Positions = 2048
 		t.Run(name, func(t *testing.T) {
-			c.Positions = 2048
 			m, _ := decoder(t, c, spc.CompileOptions{})
-			s, err := m.NewSession(spc.SessionOptions{Ties: spc.PastTies(m.Inputs(), m.Outputs()), Capacity: 1 + 1 + 1024})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			in, out := tokensFrom(rand.New(rand.NewPCG(1, 1)), 1, 0, 1), map[string]*tensor.Tensor{}
-			told := make([]map[string]*tensor.Tensor, 1+1+1024)
-			for i := range told {
-				told[i] = map[string]*tensor.Tensor{}
-				lengths(m, c, told[i], 1, i+1)
-			}
-			step := func() error {
-				maps.Copy(in, told[s.Length()])
-				return s.Step(ctx, in, out)
-			}
-			if err := step(); err != nil {
-				t.Fatal(err)
-			}
-			if n := testing.AllocsPerRun(1024, func() { // and once before
-				tensor.Data[int64](in["position_ids"])[0]++
-				if err := step(); err != nil {
-					t.Fatal(err)
-				}
-			}); n != 0 {
-				t.Errorf("%v allocations", n)
-			}
-			if s.Length() != 1+1+1024 {
-				t.Errorf("length %d", s.Length())
-			}
+			appends(t, m, c, 1024)
 		})
+		if c.Least {
+			continue // it is infinite in 16 bits
+		}
+		t.Run(name+", f16", func(t *testing.T) {
+			m, _ := decoderIn(t, c, tensor.F16)
+			appends(t, m, c, 64)
+		})
+	}
+}
+
+// appends checks that so many steps of one token allocate nothing.
+func appends(t *testing.T, m *spc.Model, c archs.CachedDecoderConfig, steps int) {
+	s, err := m.NewSession(spc.SessionOptions{Ties: spc.PastTies(m.Inputs(), m.Outputs()), Capacity: 1 + 1 + steps})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	in, out := tokensFrom(rand.New(rand.NewPCG(1, 1)), 1, 0, 1), map[string]*tensor.Tensor{}
+	told := make([]map[string]*tensor.Tensor, 1+1+steps)
+	for i := range told {
+		told[i] = map[string]*tensor.Tensor{}
+		lengths(m, c, told[i], 1, i+1)
+	}
+	step := func() error {
+		maps.Copy(in, told[s.Length()])
+		return s.Step(ctx, in, out)
+	}
+	if err := step(); err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(steps, func() { // and once before
+		tensor.Data[int64](in["position_ids"])[0]++
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if s.Length() != 1+1+steps {
+		t.Errorf("length %d", s.Length())
 	}
 }
 
@@ -318,32 +340,49 @@ func TestMaskOfPastAndTokens(t *testing.T) {
 // BenchmarkSteps appends tokens one by one to caches that hold some already, of a decoder of 4 layers.
 func BenchmarkSteps(b *testing.B) {
 	b.Setenv(debug.Variable, "") // checks take long
-	for _, fused := range []bool{false, true} {
-		c := archs.CachedDecoderConfig{Layers: 4, Hidden: 256, Heads: 8, KVHeads: 8, FF: 1024, Vocabulary: 512, Positions: 8192, Fused: fused}
-		m, _ := decoder(b, c, spc.CompileOptions{})
-		for _, behind := range []int{1, 256, 1024, 4096} {
-			s, err := m.NewSession(spc.SessionOptions{Ties: spc.PastTies(m.Inputs(), m.Outputs()), Capacity: 8192})
-			if err != nil {
-				b.Fatal(err)
+	for _, form := range []string{"joined", "fused", "grouped"} {
+		for _, dt := range []tensor.DType{tensor.F32, tensor.F16} {
+			c := archs.CachedDecoderConfig{Layers: 4, Hidden: 256, Heads: 8, KVHeads: 8, FF: 1024, Vocabulary: 512, Positions: 8192}
+			c.Fused, c.Grouped = form == "fused", form == "grouped"
+			var m *spc.Model
+			if dt == tensor.F32 {
+				m, _ = decoder(b, c, spc.CompileOptions{})
+			} else {
+				m, _ = decoderIn(b, c, dt)
 			}
-			rng, out := rand.New(rand.NewPCG(1, 1)), map[string]*tensor.Tensor{}
-			if err := s.Step(b.Context(), tokensFrom(rng, 1, 0, behind), out); err != nil {
-				b.Fatal(err)
+			for _, behind := range []int{1, 256, 1024, 4096} {
+				benchmarkSteps(b, m, c, behind, fmt.Sprintf("%s/%v/behind=%d", form, dt, behind))
 			}
-			in := tokensFrom(rng, 1, behind, 1)
-			b.Run(fmt.Sprintf("fused=%v/behind=%d", fused, behind), func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					if s.Length() == 8192 {
-						s.Reset()
-					}
-					if err := s.Step(b.Context(), in, out); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
 		}
 	}
+}
+
+func benchmarkSteps(b *testing.B, m *spc.Model, c archs.CachedDecoderConfig, behind int, name string) {
+	s, err := m.NewSession(spc.SessionOptions{Ties: spc.PastTies(m.Inputs(), m.Outputs()), Capacity: 8192})
+	if err != nil {
+		b.Fatal(err)
+	}
+	rng, out := rand.New(rand.NewPCG(1, 1)), map[string]*tensor.Tensor{}
+	in := tokensFrom(rng, 1, 0, behind)
+	lengths(m, c, in, 1, behind)
+	if err := s.Step(b.Context(), in, out); err != nil {
+		b.Fatal(err)
+	}
+	in = tokensFrom(rng, 1, behind, 1)
+	b.Run(name, func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if s.Length() == 8192 {
+				s.Reset()
+			}
+			if c.Grouped {
+				lengths(m, c, in, 1, s.Length()+1)
+			}
+			if err := s.Step(b.Context(), in, out); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }
 
 // emptyPast is a past of no tokens.
