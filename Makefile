@@ -16,7 +16,7 @@ WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 .PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross
 .PHONY: conformance e2e accuracy accuracy-quick budgets models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort
 .PHONY: bench-sparse bench-commits regret predict fit zoo zoo-avx2 zoo-graphs zoo-python page-libs page-pictures serve-clients serve-tools
-.PHONY: serve-python serve-load serve-chaos image-root deploy-check clean
+.PHONY: serve-python serve-load serve-chaos image-root deploy-check clean large
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -89,6 +89,9 @@ e2e: ## the real models in $(SPC_SHARED): outputs, sizes, times
 accuracy: build ## spc eval on the real models and data in $(SPC_SHARED): dense against their baselines, and pruned (hours)
 	$(GO) run ./tests/e2e/accuracy -spc bin/spc
 	$(GO) run ./tests/e2e/accuracy -spc bin/spc -pruned -save tests/e2e/results/pruned.json -table docs/results/accuracy.md
+
+large: build ## the memory and the speed of compile and prune on a generated model of GIGABYTES=12 in FOLDER=out/large, which takes three times that there (Linux; half an hour)
+	$(GO) run ./tests/large/cmd -gigabytes $(or $(GIGABYTES),12) -folder $(or $(FOLDER),out/large) $(ARGS)
 
 budgets: build ## budgets of trained models in $(SPC_SHARED), and whether what is promised holds (two hours)
 	$(GO) run ./tests/e2e/budgets -spc bin/spc -save tests/e2e/results/budgets.json -table docs/results/budgets.md

@@ -13,6 +13,7 @@ import (
 
 	"spc/internal/pace"
 	"spc/ir"
+	"spc/ir/onnx"
 	"spc/ir/option"
 	"spc/ir/tensor"
 	"spc/passes"
@@ -153,6 +154,8 @@ func (b *BudgetOptions) check(o *CompileOptions) error {
 		return option.Errorf("%v %v beside a budget, which spreads zeros itself", option.Allocate, o.Prune.Allocate)
 	case b.Mixed && o.Quantize.Type != tensor.I8:
 		return option.Errorf("%v needs %v int8, which layers are in that are not in floats", option.Mixed, option.Quantize)
+	case o.Quantize.codes():
+		return option.Errorf("%v %v: a budget does not round weights alone to codes, want none, int8, fp16 or bf16 beside one", option.Quantize, o.Quantize.Type)
 	case o.Debug.StopAfter != "" || len(o.Debug.Disable) > 0:
 		return option.Errorf("%v or %v beside a budget, which measures whole programs", option.StopAfter, option.Passes)
 	case b.Inputs == nil:
@@ -186,6 +189,7 @@ func (b *Budget) limited() bool { return b.Speedup > 0 || b.Latency > 0 || b.Siz
 // outputs of the whole. What comes of it is pruned as Compile does, measured, and corrected until the budget is met.
 // Where it is not the error is a BudgetError.
 func CompileWithin(ctx context.Context, o CompileOptions, b BudgetOptions) (m *Model, err error) {
+	o.Spool = "" // models share weights
 	if b.Budget == (Budget{}) {
 		return nil, fmt.Errorf("the budget is empty: %w", ErrInvalid)
 	}
@@ -418,7 +422,7 @@ var sparsities = []float64{0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0
 func (s *sizing) run(ctx context.Context) (*Model, error) {
 	s.report.Budget = s.b.Budget
 	var err error
-	if s.report.Types, err = quantised.of(s.o.Quantize.Type); err != nil {
+	if s.report.Types, err = s.o.Quantize.word(); err != nil {
 		return nil, err
 	}
 	switch {
@@ -561,7 +565,7 @@ func (s *sizing) before(ctx context.Context) (g *ir.Graph, pc *passes.Context, d
 	if pc, err = c.passContext(seen); err != nil {
 		return nil, nil, done, err
 	}
-	g, info, err := (&ImportOptions{c.Model, c.Bytes, c.Shapes, c.Dims}).read(false)
+	g, info, err := (&ImportOptions{c.Model, c.Bytes, c.Shapes, c.Dims}).read(onnx.Options{})
 	if err != nil {
 		return nil, nil, done, err
 	}

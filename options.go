@@ -1,11 +1,13 @@
 package spc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"spc/backend"
@@ -25,6 +27,7 @@ import (
 	"spc/passes/prune"
 	"spc/passes/quant"
 	"spc/passes/recon"
+	"spc/passes/steps"
 )
 
 // AnySize, in CompileOptions.Shapes, leaves a dimension to each run.
@@ -77,6 +80,11 @@ type CompileOptions struct {
 	// that it was called with before: the more is known of the model, the better the seconds that they are planned to take.
 	Plan func(stages []Stage)
 
+	// Spool, where it is set, is a folder with room for the weights, where a file without a name has what passes make of large ones
+	// until Close; those that no pass changes stay in the model's external data, which must not change until then. Memory is needed for
+	// few layers at a time, unless there are samples. CompileWithin has no use for it. Otherwise files may change once Compile or Prune has returned.
+	Spool string
+
 	small map[string]bool // weights that a budget has stored in the fewest bytes
 }
 
@@ -117,8 +125,11 @@ type PruneOptions struct {
 
 // QuantizeOptions say which numbers products have: those of the model, unless there is a type.
 type QuantizeOptions struct {
-	// Type is I8, of weights and activations, which needs samples, or, of weights alone, F16 or BF16.
-	Type   tensor.DType
+	// Type is I8, of weights and activations, which needs samples, or, of weights alone, F16 or BF16, or I4, or I8 with a Block.
+	Type tensor.DType
+	// Block is how many weights share a scale, along what products add up, where weights alone are I4 or I8: a power of two of at
+	// least 16, or 0 for 32 of I4. Samples, where there are some, are what weights make up for each other's errors on.
+	Block  int
 	Ranges Ranges // of activations in 8 bits
 	// KeepFloat holds globs of nodes or weights whose products stay in floating point.
 	KeepFloat []string
@@ -295,17 +306,63 @@ const (
 // ParseRanges reads mse, minmax, percentile or percentile:P.
 func ParseRanges(s string) (Ranges, error) { return quant.ParseRanges(s) }
 
-// quantised names the types of QuantizeOptions.
-var quantised = func() words[tensor.DType] {
-	list := []word[tensor.DType]{{"none", 0}}
+// quantised names the numbers of QuantizeOptions.
+var quantised = func() words[quant.Kind] {
+	list := []word[quant.Kind]{{"none", quant.Kind{}}}
 	for _, k := range quant.Kinds {
-		list = append(list, word[tensor.DType]{k.Name, k.Type})
+		list = append(list, word[quant.Kind]{k.Name, k})
 	}
-	return words[tensor.DType]{option.Quantize, list}
+	return words[quant.Kind]{option.Quantize, list}
 }()
 
-// ParseQuantized reads none, which is the zero type, int8, fp16 or bf16.
-func ParseQuantized(s string) (tensor.DType, error) { return quantised.parse(s) }
+// ParseQuantized reads none, which is the zero type, int8, fp16 or bf16, or int8w or int4, either with a colon and a
+// number of weights that share a scale: the Type and the Block of QuantizeOptions.
+func ParseQuantized(s string) (dt tensor.DType, block int, err error) {
+	name, number, some := strings.Cut(s, ":")
+	k, err := quantised.parse(name)
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case some && !k.Codes:
+		return 0, 0, option.Errorf("%v %q: want no number behind %s", option.Quantize, s, name)
+	case !k.Codes:
+		return k.Type, 0, nil
+	case !some:
+		return k.Type, steps.DefaultBlock, nil
+	}
+	if block, err = strconv.Atoi(number); err == nil {
+		err = steps.Steps{Bits: k.Type.Bits(), Block: block}.Check()
+	}
+	if err != nil {
+		return 0, 0, option.Errorf("%v %q: want %s:BLOCK, a power of two from %d on", option.Quantize, s, name, ir.GridBlock)
+	}
+	return k.Type, block, nil
+}
+
+// codes reports whether weights alone are to be codes of a few bits.
+func (o *QuantizeOptions) codes() bool {
+	return o.Type == tensor.I4 || o.Type == tensor.I8 && o.Block != 0
+}
+
+// integers reports whether products of 8-bit integers are asked for.
+func (o *QuantizeOptions) integers() bool { return o.Type == tensor.I8 && !o.codes() }
+
+// word is what ParseQuantized reads.
+func (o *QuantizeOptions) word() (string, error) {
+	if o.Type == 0 {
+		return "none", nil
+	}
+	for _, k := range quant.Kinds {
+		if k.Type != o.Type || k.Codes != o.codes() {
+			continue
+		}
+		if b := o.Block; b != 0 && b != steps.DefaultBlock {
+			return fmt.Sprintf("%s:%d", k.Name, b), nil
+		}
+		return k.Name, nil
+	}
+	return "", option.Errorf("%v %v: want one of %s", option.Quantize, o.Type, strings.Join(quantised.names(), ", "))
+}
 
 // Quantized lists what ParseQuantized reads.
 func Quantized() []string { return quantised.names() }
@@ -420,7 +477,7 @@ func globs(o option.Name, texts []string) ([]prune.Glob, error) {
 
 // report is the options as reports tell them, once passContext has checked them.
 func (o *CompileOptions) report(c *passes.Context) (ReportOptions, error) {
-	quantize, err := quantised.of(o.Quantize.Type)
+	quantize, err := o.Quantize.word()
 	r := ReportOptions{
 		Pattern: c.Prune.Pattern.String(), Sparsity: c.Prune.Sparsity, Allocate: string(c.Prune.Allocate),
 		Format: c.Choose.Format, Target: string(o.Target), Quantize: quantize, OneFormat: o.OneFormat, Command: o.Command,
@@ -475,7 +532,7 @@ func (o *CompileOptions) passContext(seen *calib.Observer) (*passes.Context, err
 	if c.Quant, err = o.Quantize.pass(o.Target, seen); err != nil {
 		return nil, err
 	}
-	if c.Quant != nil && c.Quant.Type != tensor.I8 {
+	if c.Quant != nil && !c.Quant.Integers() && !c.Quant.Rounds() {
 		c.Choose.Half = c.Quant.Type
 	}
 	if c.Prune, err = o.Prune.pass(); err != nil {
@@ -495,8 +552,8 @@ func (o *CompileOptions) passContext(seen *calib.Observer) (*passes.Context, err
 	if err := c.Prune.Check(); err != nil {
 		return nil, err
 	}
-	if seen != nil && !c.Prune.Asks() && o.Quantize.Type != tensor.I8 {
-		return nil, option.Errorf("%v has no use without %v, a %v that sets its own, or %v int8", option.Calibration, option.Sparsity, option.Pattern, option.Quantize)
+	if seen != nil && !c.Prune.Asks() && o.Quantize.Type != tensor.I8 && !o.Quantize.codes() {
+		return nil, option.Errorf("%v has no use without %v, a %v that sets its own, or %v int8, int8w or int4", option.Calibration, option.Sparsity, option.Pattern, option.Quantize)
 	}
 	return c, nil
 }
@@ -593,7 +650,7 @@ func (o *PruneOptions) refines() bool { return o.Refine != "" && o.Refine != Unr
 
 // pass makes of the options what the pass wants: nil where nothing is to be quantised.
 func (o *QuantizeOptions) pass(t Target, seen *calib.Observer) (*quant.Options, error) {
-	name, err := quantised.of(o.Type)
+	name, err := o.word()
 	if err != nil {
 		return nil, err
 	}
@@ -602,19 +659,29 @@ func (o *QuantizeOptions) pass(t Target, seen *calib.Observer) (*quant.Options, 
 		return nil, option.Errorf("%v %s has no use without %v", option.KeepFloat, o.KeepFloat[0], option.Quantize)
 	case o.Type == 0 && o.KeepNone:
 		return nil, option.Errorf("%v none has no use without %v", option.KeepFloat, option.Quantize)
-	case o.Type != tensor.I8 && o.Ranges != Ranges{}:
+	case !o.integers() && o.Ranges != Ranges{}:
 		return nil, option.Errorf("%v %v has no use without %v int8", option.Ranges, o.Ranges, option.Quantize)
+	case o.Block != 0 && !o.codes():
+		return nil, option.Errorf("%v %v has no blocks, want none but of i4 and i8", option.Quantize, o.Type)
 	case o.Type == 0:
 		return nil, nil
-	case o.Type == tensor.I8 && seen == nil:
+	case o.integers() && seen == nil:
 		return nil, option.Errorf("%v int8 needs %v, samples that show the ranges of activations", option.Quantize, option.Calibration)
-	case o.Type != tensor.I8 && t != CPU:
+	case o.codes() && o.KeepNone:
+		return nil, option.Errorf("%v none has no use with %v %s, which no product is too sensitive for", option.KeepFloat, option.Quantize, name)
+	case !o.integers() && t != CPU:
 		return nil, fmt.Errorf("%w: %w", option.Errorf("%v %s: weights of %s are for the CPU, a GPU rounds them to its precision", option.Target, t, name), ErrUnsupported)
 	}
 	if err := o.Ranges.Check(); err != nil {
 		return nil, err
 	}
 	q := &quant.Options{Type: o.Type, Observer: seen, Ranges: o.Ranges, All: o.KeepNone, Only: o.only, Depthwise: t == CPU}
+	if o.codes() {
+		q.Steps = steps.Steps{Bits: o.Type.Bits(), Block: cmp.Or(o.Block, steps.DefaultBlock)}
+		if err := q.Steps.Check(); err != nil {
+			return nil, option.Errorf("%v %s: %v", option.Quantize, name, err)
+		}
+	}
 	q.KeepFloat, err = globs(option.KeepFloat, o.KeepFloat)
 	return q, err
 }

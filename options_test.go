@@ -88,7 +88,7 @@ func TestOptionsThatContradictAreErrors(t *testing.T) {
 		"Prune.Uncorrected has no use without Prune.Sparsity":                      {Prune: spc.PruneOptions{Uncorrected: true}},
 		"Prune.Reconstruct has no use without":                                     {Prune: spc.PruneOptions{Reconstruct: spc.Recipe{}}, Calibration: seen},
 		"Prune.Reconstruct: recipe: -1 is no value of blocks":                      {Prune: spc.PruneOptions{Sparsity: 0.5, Reconstruct: spc.Recipe{"blocks": -1}}, Calibration: seen},
-		"Quantize.Type i16: want one of none, int8, fp16, bf16":                    {Quantize: spc.QuantizeOptions{Type: tensor.I16}},
+		"Quantize.Type i16: want one of none, int8, int8w, int4, fp16, bf16":       {Quantize: spc.QuantizeOptions{Type: tensor.I16}},
 		"Quantize.Type int8 needs Calibration.Inputs":                              {Quantize: spc.QuantizeOptions{Type: tensor.I8}},
 		"Quantize.Ranges minmax has no use without Quantize.Type int8":             {Quantize: spc.QuantizeOptions{Type: tensor.F16, Ranges: spc.Ranges{Method: spc.MinMax}}},
 		"Quantize.Ranges percentile:3: want a percentile":                          {Quantize: spc.QuantizeOptions{Type: tensor.I8, Ranges: spc.Ranges{Method: spc.Percentile, Percentile: 3}}, Calibration: seen},

@@ -21,6 +21,7 @@ type Pruned struct {
 	opset  int
 	report Report
 	masks  map[string]*tensor.Tensor
+	data   func() error // closes the files that weights lie in; may be nil
 }
 
 // Written tells how Prune writes a model.
@@ -34,8 +35,8 @@ type Written struct {
 // kept is what Prune keeps of a model on its way through the passes.
 type kept struct {
 	unfold.Graphs
-	info  *onnx.Info
-	opset int
+	weights *weights
+	opset   int
 }
 
 // Prune prunes an ONNX model, and quantises it, as Compile would with the same options;
@@ -49,16 +50,36 @@ func Prune(ctx context.Context, o CompileOptions) (*Pruned, error) {
 	if err != nil {
 		return nil, err
 	}
+	var p *Pruned
+	err = ir.Guard(func() (err error) {
+		p, err = pruned(m, &o, k)
+		return err
+	})
+	if o.Spool != "" && err == nil {
+		p.data = k.weights.close
+		return p, nil
+	}
+	if err = errors.Join(err, k.weights.close()); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// pruned is what Prune returns, of which nothing lies in external data unless there is a spool.
+func pruned(m *Model, o *CompileOptions, k *kept) (*Pruned, error) {
 	p := &Pruned{graph: m.graph, opset: max(0, o.Opset), report: m.report, masks: m.masks}
 	p.report.Written = &Written{}
 	if o.Opset != 0 {
+		k.weights.keep(p.graph)
 		return p, nil
 	}
 	var notes []string
-	p.patch, notes, err = k.patch(&o)
+	var err error
+	p.patch, notes, err = k.patch(o)
 	switch {
 	case errors.Is(err, ErrUnsupported):
 		p.report.Written.Anew = err.Error()
+		k.weights.keep(p.graph)
 	case err != nil:
 		return nil, err
 	default:
@@ -91,7 +112,7 @@ func (k *kept) patch(o *CompileOptions) (*onnx.Patch, []string, error) {
 	case o.Debug.StopAfter != "":
 		return refuse("passes are left out")
 	}
-	k.Holds = k.info.Holds
+	k.Holds = k.weights.info.Holds
 	r, err := unfold.Find(k.Graphs)
 	if err != nil {
 		return nil, nil, err
@@ -102,7 +123,13 @@ func (k *kept) patch(o *CompileOptions) (*onnx.Patch, []string, error) {
 		e.Inputs[b.Output] = onnx.Inputs{Kind: b.Kind, Names: map[int]string{2: b.Name}}
 		e.Initializers = append(e.Initializers, onnx.Initializer{Name: b.Name, Tensor: b.Tensor})
 	}
-	p, err := onnx.NewPatch(o.Model, o.Bytes, k.info, e)
+	for _, t := range e.Tensors {
+		k.weights.made(t)
+	}
+	for _, i := range e.Initializers {
+		k.weights.made(i.Tensor)
+	}
+	p, err := onnx.NewPatch(o.Model, o.Bytes, k.weights.info, e)
 	return p, r.Notes, err
 }
 
@@ -111,6 +138,16 @@ type refusal struct{ text string }
 
 func (r *refusal) Error() string { return r.text }
 func (r *refusal) Unwrap() error { return ErrUnsupported }
+
+// Close gives back what CompileOptions.Spool asks for. The model must not be written afterwards.
+func (p *Pruned) Close() error {
+	if p.data == nil {
+		return nil
+	}
+	data := p.data
+	p.data = nil
+	return data()
+}
 
 // Explain says what pruning did.
 func (p *Pruned) Explain() *Report { return &p.report }

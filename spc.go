@@ -28,6 +28,7 @@ import (
 	"spc/backend/machine"
 	"spc/internal/atomicfile"
 	"spc/internal/mapped"
+	"spc/internal/spool"
 	"spc/internal/verify"
 	"spc/ir"
 	"spc/ir/onnx"
@@ -158,7 +159,8 @@ type Model struct {
 	graph    *ir.Graph
 	meta     spx.Meta
 	report   Report
-	file     *spx.File // nil unless the model was opened from a file
+	file     *spx.File    // nil unless the model was opened from a file
+	data     func() error // closes the files that weights lie in; may be nil
 	options  RunOptions
 	lowering lower.Options
 	turns    chan struct{} // has an element for each Run that goes on
@@ -172,7 +174,7 @@ type Model struct {
 	calls  []*call        // that are free
 
 	decoders map[string]*decoder // by ties, of sessions
-	readers  atomic.Int32        // of the file, which the last of them closes
+	readers  atomic.Int32        // of the files, which the last of them closes
 }
 
 // call is the memory of a Run: inputs and outputs in the model's order.
@@ -185,8 +187,35 @@ func Compile(ctx context.Context, o CompileOptions) (*Model, error) {
 	return compile(ctx, o, nil)
 }
 
-// compile is Compile, but where k is not nil it keeps the graph in a form that ONNX has, and in k what it was on the way.
-func compile(ctx context.Context, o CompileOptions, k *kept) (*Model, error) {
+// compile is Compile, but where k is not nil it keeps the graph in a form that ONNX has, and in k what it was on the way, with
+// external data, which the caller closes.
+func compile(ctx context.Context, o CompileOptions, k *kept) (m *Model, err error) {
+	w := &weights{}
+	if o.Spool != "" {
+		w.spool = spool.New(o.Spool)
+	}
+	err = ir.Guard(func() error {
+		if m, err = build(ctx, o, k, w); err == nil && k == nil && o.Spool == "" {
+			w.keep(m.graph)
+		}
+		return err
+	})
+	switch {
+	case err != nil || k == nil && o.Spool == "":
+		err = errors.Join(err, w.close())
+	case k == nil:
+		m.data = w.close
+	default:
+		k.weights = w
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// build is compile, but leaves the files that weights lie in to the caller, whatever it returns.
+func build(ctx context.Context, o CompileOptions, k *kept, w *weights) (*Model, error) {
 	if err := checkThreads(option.CalibrationThreads, o.Calibration.Threads); err != nil {
 		return nil, err
 	}
@@ -211,12 +240,18 @@ func compile(ctx context.Context, o CompileOptions, k *kept) (*Model, error) {
 	if o.Progress != nil {
 		o.Progress("import", 0, 1)
 	}
+	// With samples the model runs, which leaves goroutines behind where it is cancelled.
+	how := onnx.Options{Places: k != nil, Views: seen == nil}
 	var info *onnx.Info
-	if m.graph, info, err = (&ImportOptions{o.Model, o.Bytes, o.Shapes, o.Dims}).read(k != nil); err != nil {
+	if m.graph, info, err = (&ImportOptions{o.Model, o.Bytes, o.Shapes, o.Dims}).read(how); err != nil {
 		return nil, err
 	}
+	w.info = info
+	if w.spool != nil && seen == nil {
+		c.Settle, c.Unsettle = w.settle, w.drop
+	}
 	if k != nil {
-		k.File, k.info = m.graph.Clone(), info
+		k.File = m.graph.Clone()
 	}
 	m.meta.Source = strings.TrimSpace(info.Producer + " " + info.ProducerVersion)
 	if c.Choose.Sizes, err = o.open(m.graph, info); err != nil {
@@ -236,17 +271,7 @@ func compile(ctx context.Context, o CompileOptions, k *kept) (*Model, error) {
 	if p := c.Report.Prune; p != nil && p.Runs > 0 && o.Calibration.Count > 0 {
 		p.Samples = o.Calibration.Count
 	}
-	m.report = Report{
-		Options:    told,
-		Layers:     c.Report.Layers,
-		Open:       c.Report.Open,
-		Prune:      c.Report.Prune,
-		Quant:      c.Report.Quant,
-		Passes:     c.Report.Passes,
-		Transposes: c.Report.Transposes,
-		Recognised: c.Report.Recognised,
-		Nodes:      map[string]int{},
-	}
+	m.report = reportOf(told, &c.Report)
 	m.report.finish(m.graph)
 	if o.Target == CPU && k == nil && o.Debug.StopAfter == "" {
 		m.forecast()
@@ -260,6 +285,21 @@ func compile(ctx context.Context, o CompileOptions, k *kept) (*Model, error) {
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
+}
+
+// reportOf is what passes reported, of a model that was compiled with the options told.
+func reportOf(told ReportOptions, r *passes.Report) Report {
+	return Report{
+		Options:    told,
+		Layers:     r.Layers,
+		Open:       r.Open,
+		Prune:      r.Prune,
+		Quant:      r.Quant,
+		Passes:     r.Passes,
+		Transposes: r.Transposes,
+		Recognised: r.Recognised,
+		Nodes:      map[string]int{},
+	}
 }
 
 // check reports numbers of a report that do not go together, as those of a file that was tampered with may.
@@ -395,7 +435,7 @@ func Read(b []byte, o RunOptions) (*Model, error) {
 
 // load makes a model of a file, which is closed where that fails.
 func load(f *spx.File, o RunOptions) (m *Model, err error) {
-	m = &Model{graph: f.Graph, meta: f.Meta, file: f}
+	m = &Model{graph: f.Graph, meta: f.Meta, file: f, data: f.Close}
 	err = ir.Guard(func() error {
 		if f.Explain != nil {
 			if err := json.Unmarshal(f.Explain, &m.report); err != nil {
@@ -551,8 +591,11 @@ func (m *Model) begin() (backend.Program, *call, error) {
 // load loads a program of the model's weights. The caller holds m.mu.
 func (m *Model) load(g *ir.Graph) (backend.Program, error) {
 	o := backend.Options{Threads: m.options.Threads, Specialised: m.options.Specialised, Memory: m.options.Memory, Lowering: m.lowering}
+	if m.data != nil {
+		o.Closed = m.read()
+	}
 	if m.file != nil {
-		o.Checked, o.Unneeded, o.Closed = true, m.file.Drop, m.read()
+		o.Checked, o.Unneeded = true, m.file.Drop
 	}
 	p, err := m.on().Load(g, o)
 	if err != nil && o.Closed != nil {
@@ -561,16 +604,16 @@ func (m *Model) load(g *ir.Graph) (backend.Program, error) {
 	return p, err
 }
 
-// read says that something reads the file until the function that it returns is called, which closes the file where nothing else
+// read says that something reads the files until the function that it returns is called, which closes them where nothing else
 // does.
 func (m *Model) read() (done func() error) {
-	file := m.file
+	data := m.data
 	m.readers.Add(1)
 	return sync.OnceValue(func() error {
 		if m.readers.Add(-1) > 0 {
 			return nil
 		}
-		return file.Close()
+		return data()
 	})
 }
 
@@ -722,7 +765,7 @@ func (m *Model) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	done := func() error { return nil }
-	if m.file != nil {
+	if m.data != nil {
 		done = m.read()
 	}
 	var err error
@@ -733,6 +776,6 @@ func (m *Model) Close() error {
 		err = errors.Join(err, m.prog.Close())
 	}
 	err = errors.Join(err, done())
-	m.prog, m.file, m.decoders = nil, nil, nil
+	m.prog, m.file, m.data, m.decoders = nil, nil, nil, nil
 	return err
 }

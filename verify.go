@@ -28,16 +28,16 @@ type ImportOptions struct {
 	Dims   map[string]int
 }
 
-// read imports the model, and remembers places of tensors where that is asked for.
-func (o *ImportOptions) read(places bool) (*ir.Graph, *onnx.Info, error) {
+// read imports the model, with further options of how.
+func (o *ImportOptions) read(how onnx.Options) (*ir.Graph, *onnx.Info, error) {
 	if (o.Model == "") == (o.Bytes == nil) {
 		return nil, nil, fmt.Errorf("want either the path or the bytes of a model: %w", ErrInvalid)
 	}
-	sizes := onnx.Options{Shapes: o.Shapes, Dims: o.Dims, Places: places}
+	how.Shapes, how.Dims = o.Shapes, o.Dims
 	if o.Model != "" {
-		return onnx.Import(o.Model, sizes)
+		return onnx.Import(o.Model, how)
 	}
-	return onnx.ImportBytes(o.Bytes, "", sizes)
+	return onnx.ImportBytes(o.Bytes, "", how)
 }
 
 // Original is an ONNX model as it was imported: no pass has changed it, and the reference
@@ -52,7 +52,7 @@ func Import(ctx context.Context, o ImportOptions) (*Original, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	g, _, err := o.read(false)
+	g, _, err := o.read(onnx.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -87,6 +87,10 @@ type Context struct {
 	Unpruned bool // the passes before prune do what they do where zeros are asked for
 	Store16  bool // the target reads weights of 16 bits as they are
 
+	// Settle, where it is set, has the elements of a large tensor that a pass has made lie elsewhere than in memory; Unsettle is told of
+	// those that nobody reads any more.
+	Settle, Unsettle func(t *tensor.Tensor)
+
 	Depthwise8 bool // the target has kernels for depthwise convolutions of 8-bit integers
 
 	halves quant.Halves // what computed in 16-bit floats
@@ -249,6 +253,27 @@ var Pipeline = []Pass{
 		},
 	},
 	{
+		Name: "round", Doc: "round weights to codes of a few bits, with scales of blocks",
+		Needs: Typed | Folded | Pruned, Role: Alters,
+		Run: func(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
+			if !c.Quant.Rounds() {
+				return 0, nil
+			}
+			r, err := quant.Run(ctx, g, *c.Quant)
+			if err != nil {
+				return 0, err
+			}
+			c.Report.Quant = r
+			return r.Products, nil
+		},
+		Stages: func(c *Context, g *ir.Graph) []pace.Stage {
+			if !c.Quant.Rounds() {
+				return nil
+			}
+			return c.Quant.Stages(g, c.Prune.Count)
+		},
+	},
+	{
 		Name: "gemm", Doc: "spell Gemm of a right side that is not constant as a product of matrices and a sum",
 		Needs: Typed | Folded, Role: Fuses | Unportable,
 		Run: tidy(fuse.Gemms),
@@ -293,7 +318,7 @@ var Pipeline = []Pass{
 		Name: "quantize", Doc: "quantise products, with the ranges that calibration sees",
 		Needs: Typed | Folded | Pruned, Role: Alters,
 		Run: func(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
-			if c.Quant == nil {
+			if c.Quant == nil || c.Quant.Rounds() {
 				return 0, nil
 			}
 			r, err := quant.Run(ctx, g, *c.Quant)
@@ -304,7 +329,7 @@ var Pipeline = []Pass{
 			return r.Products, nil
 		},
 		Stages: func(c *Context, g *ir.Graph) []pace.Stage {
-			if c.Quant == nil {
+			if c.Quant == nil || c.Quant.Rounds() {
 				return nil
 			}
 			return c.Quant.Stages(g, c.Prune.Count)
@@ -343,6 +368,7 @@ func Choose(c *Context, g *ir.Graph) (err error) {
 	if c.Choose.Recognise == nil {
 		c.Choose.Recognise = recognise
 	}
+	c.Choose.Settle, c.Choose.Unsettle = c.Settle, c.Unsettle
 	c.Report.Layers, c.Report.Open, err = choose.Run(g, c.Formats, c.Model, c.Choose)
 	return err
 }
@@ -375,6 +401,7 @@ func pruneWeights(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
 		}
 	}
 	o := c.Prune
+	o.Settle = c.Settle
 	o.Fixed = quant.Ordered(narrow)
 	r, err := fit.Run(ctx, g, o)
 	if err != nil {
@@ -396,13 +423,13 @@ func pruneWeights(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
 // roundHalves gives a model that computed in 16-bit floats the weights, or where it stays ONNX the types, that it had,
 // unless its products are quantised.
 func roundHalves(_ context.Context, c *Context, g *ir.Graph) (int, error) {
-	integers := c.Quant != nil && c.Quant.Type == tensor.I8
+	integers := c.Quant.Integers()
 	switch {
 	case c.halves == nil || c.Portable && integers:
 		return 0, nil
 	case c.Portable:
 		return len(c.halves), c.halves.Narrow(g)
-	case !c.Store16 || c.Quant != nil && !integers:
+	case !c.Store16 || c.Quant != nil && !integers && !c.Quant.Rounds():
 		return 0, nil
 	}
 	c.Choose.Half = c.halves.Type(g)
@@ -577,13 +604,14 @@ func Run(ctx context.Context, c *Context, g *ir.Graph, o Options) error {
 			return err
 		}
 	}
-	integers := c.Quant != nil && c.Quant.Type == tensor.I8 && !c.Quant.Portable
+	integers := c.Quant.Integers() && !c.Quant.Portable
 	for _, need := range []struct {
 		asked      bool
 		what, pass string
 	}{
 		{c.Prune.Asks(), "a sparsity", "prune"},
-		{c.Quant != nil, "quantisation", "quantize"},
+		{c.Quant != nil && !c.Quant.Rounds(), "quantisation", "quantize"},
+		{c.Quant.Rounds(), "quantisation", "round"},
 		{integers, "quantisation", "integers"},
 		{c.Choose.Format != "" && c.Choose.Format != choose.Auto, "the format " + c.Choose.Format, "choose"},
 	} {
@@ -625,6 +653,7 @@ func run(ctx context.Context, c *Context, g *ir.Graph, o Options) error {
 			if err != nil {
 				return err
 			}
+			c.settle(g, n)
 			c.Report.Passes = append(c.Report.Passes, PassReport{p.Name, n, count(g), time.Since(start)})
 			if o.Verify {
 				if err := g.Verify(); err != nil {
@@ -671,4 +700,19 @@ func recognise(w *tensor.Tensor) string {
 		return "" // not finite: stays dense
 	}
 	return prune.Recognise(m).Pattern.String()
+}
+
+// settle settles what a pass has made of a graph, if it has made something.
+func (c *Context) settle(g *ir.Graph, changes int) {
+	if c.Settle == nil || changes == 0 {
+		return
+	}
+	for _, v := range g.Constants() {
+		c.Settle(v.Const)
+		if v.Store != nil {
+			for _, p := range v.Store.Parts {
+				c.Settle(p.Data)
+			}
+		}
+	}
 }

@@ -307,7 +307,37 @@ func bindReduce(_ *program, n *ir.Node) (*bound, error) {
 	if !ok {
 		return nil, nil
 	}
+	if shape := shapeOf(n.Inputs[0]); n.Op.Kind() == "ReduceSum" && n.Inputs[0].Type.DType == tensor.I64 && prod(shape) > 0 {
+		l := newLines(shape, func(a int) bool { return slices.Contains(axes, a) })
+		return &bound{inplace: -1, prepare: func(x *exec, in, out []*tensor.Tensor) func() error { return l.sums(x, in, out) }}, nil
+	}
 	return reduced(n, n.Op.Kind(), o.Row(), axes), nil
+}
+
+// sums adds up integers, as the lengths of samples are from masks.
+func (l *lines) sums(x *exec, in, out []*tensor.Tensor) func() error {
+	var src, dst []int64
+	run := l.each(x, func(_, to, from, n int) {
+		y := dst[to : to+n]
+		clear(y)
+		for r := range l.rows {
+			at := from + offset(l.along, r)
+			if !l.joined {
+				for i, v := range src[at : at+n] {
+					y[i] += v
+				}
+				continue
+			}
+			for _, v := range src[at : at+l.run] {
+				y[0] += v
+			}
+		}
+	})
+	return func() error {
+		src, dst = tensor.Data[int64](in[0]), tensor.Data[int64](out[0])
+		run()
+		return nil
+	}
 }
 
 // bindGlobal joins each plane.

@@ -12,6 +12,7 @@ import (
 
 	"spc/backend/ref"
 	"spc/ir"
+	"spc/ir/op"
 	"spc/ir/tensor"
 )
 
@@ -97,6 +98,39 @@ func TestReductionsOfAnyNumbers(t *testing.T) {
 					t.Fatalf("round %d, %s: element %d is %v, want %v in\n%s", round, name, i, v, w, src)
 				}
 			}
+		}
+	}
+}
+
+// Sums of integers are exact, and wrap around.
+func TestSumsOfIntegers(t *testing.T) {
+	const seed = 42
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 60 {
+		x := &text{rng: rng}
+		shape := reduceShape(x)
+		axes, dims := rng.Perm(len(shape))[:1+rng.IntN(len(shape))], make([]string, len(shape))
+		for i, n := range shape {
+			dims[i] = fmt.Sprint(n)
+		}
+		src := fmt.Sprintf(`graph "g"(%%x: i64[%s]) {
+  %%axes: i64[%d] = const {%s}
+  %%y: i64[*] = ReduceSum "y" (%%x, %%axes) {keepdims = %d}
+  return %%y }`, strings.Join(dims, ","), len(axes), strings.Trim(strings.ReplaceAll(fmt.Sprint(axes), " ", ", "), "[]"), rng.IntN(2))
+		g, err := ir.Parse(src, op.Registry)
+		if err == nil {
+			err = g.Infer()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := tensor.New(tensor.I64, shape...)
+		for i := range tensor.Data[int64](in) {
+			tensor.Data[int64](in)[i] = int64(rng.Uint64()) >> rng.IntN(64)
+		}
+		if got, want := both(t, src, g, []*tensor.Tensor{in}); !got.Equal(want) {
+			t.Fatalf("%v, want %v in\n%s", got, want, src)
 		}
 	}
 }

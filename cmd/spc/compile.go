@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"spc"
+	"spc/internal/claims"
 	"spc/ir/tensor"
 	"spc/passes"
 )
@@ -136,7 +138,7 @@ func (f *makeFlags) needless(fs *pflag.FlagSet) error {
 	o := &f.o.Prune
 	own, sets := o.Pattern.OwnSparsity()
 	switch {
-	case fs.Changed("ranges") && f.o.Quantize.Type != tensor.I8:
+	case fs.Changed("ranges") && (f.o.Quantize.Type != tensor.I8 || f.o.Quantize.Block != 0):
 		return fmt.Errorf("--ranges %v has no use without --quantize int8", f.o.Quantize.Ranges)
 	case fs.Changed("recipe") && !f.reconstruct:
 		return fmt.Errorf("--recipe %v has no use without --reconstruct", fs.Lookup("recipe").Value)
@@ -300,6 +302,7 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 	if f.out != "" {
 		p.writes(f.o.Model, after...)
 	}
+	pace := begin()
 	m, err := f.compile(c, p)
 	if err != nil || m == nil { // of which nothing is to be written
 		return err
@@ -323,7 +326,7 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 	}
 	p.close()
 	hintOf(c, m.Explain())
-	return f.tell(c, m)
+	return errors.Join(f.tell(c, m), pace.tell(c, f.asJSON, m.Explain()))
 }
 
 // tell prints what became of a model that was written.
@@ -344,6 +347,9 @@ func (f *compileFlags) tell(c *cobra.Command, m *spc.Model) error {
 
 // compile compiles the model, for a budget where there is one; nil where no model was asked for.
 func (f *compileFlags) compile(c *cobra.Command, p *progress) (*spc.Model, error) {
+	if f.out != "" && !f.tune { // which compares models that share weights
+		f.o.Spool = claims.Folder(f.out)
+	}
 	if given(c.Flags(), budgetNames) {
 		return f.compileWithin(c, p)
 	}
@@ -584,6 +590,9 @@ func printQuantised(w io.Writer, r *spc.Report, all detail) error {
 		what, unit = "as "+q.Type, "weight"
 	}
 	fmt.Fprintf(w, "%-9s %s", what, plural(q.Products, unit))
+	if q.Error > 0 {
+		fmt.Fprintf(w, ", changed by %.3g%%", 100*q.Error)
+	}
 	if q.Divergence > 0 {
 		fmt.Fprintf(w, ", the outputs diverge by %s", nats(q.Divergence, 2))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"spc"
+	"spc/internal/claims"
 )
 
 func pruneCommand() *cobra.Command {
@@ -63,11 +65,13 @@ or bf16, weights stand before Cast nodes.`,
 		}
 		defer done()
 		p.writes(f.o.Model)
-		f.o.Progress, f.o.Plan = p.At, p.Plan
+		f.o.Progress, f.o.Plan, f.o.Spool = p.At, p.Plan, claims.Folder(out)
+		pace := begin()
 		m, err := spc.Prune(c.Context(), f.o)
 		if err != nil {
 			return err
 		}
+		defer m.Close()
 		warnOf(c, m.Explain())
 		p.At(writeStage, 0, 1)
 		if err := files.write(c.Context(), m); err != nil {
@@ -78,7 +82,7 @@ or bf16, weights stand before Cast nodes.`,
 		if asJSON {
 			return printReport(c.OutOrStdout(), *m.Explain())
 		}
-		return printPruned(c.OutOrStdout(), m.Explain(), f.o.Model, out, f.all)
+		return errors.Join(printPruned(c.OutOrStdout(), m.Explain(), f.o.Model, out, f.all), pace.tell(c, false, m.Explain()))
 	}
 	return c
 }

@@ -2,7 +2,10 @@
 
 package main
 
-import "runtime"
+import (
+	"runtime"
+	"time"
+)
 
 func ignoreFileSizeSignal() {}
 
@@ -14,3 +17,6 @@ func peakBytes() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.Sys)
 }
+
+// busyTime is how long the process has been on processors, 0 where that is not known.
+func busyTime() time.Duration { return 0 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,4 +47,22 @@ func peakBytes() int64 {
 		return u.Maxrss
 	}
 	return u.Maxrss * 1024
+}
+
+// busyTime is how long threads of the process have been on processors. On Linux it counts how long those that are left waited for one, too.
+func busyTime() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	busy := time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	tasks, _ := filepath.Glob("/proc/self/task/*/schedstat")
+	for _, task := range tasks {
+		var ran, waited int64
+		if b, err := os.ReadFile(task); err == nil {
+			fmt.Sscan(string(b), &ran, &waited)
+		}
+		busy += time.Duration(waited)
+	}
+	return busy
 }

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"regexp"
 	"sync"
 	"time"
@@ -314,4 +315,19 @@ func fill(f *os.File, write func(w io.Writer) error) error {
 		return err
 	}
 	return b.Flush()
+}
+
+// Temp makes a file in a folder that has no name, and is gone when it is closed.
+func Temp(folder string) (*os.File, error) {
+	s, err := create(filepath.Join(folder, "temporary"))
+	if err != nil {
+		return nil, err
+	}
+	if s.temp != "" {
+		if err := finish(s.temp, func() error { return os.Remove(s.temp) }); err != nil { // Windows removes no open files
+			s.Discard()
+			return nil, err
+		}
+	}
+	return s.file, nil
 }

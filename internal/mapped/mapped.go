@@ -9,6 +9,7 @@ package mapped
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"sync"
 	"unsafe"
@@ -69,6 +70,28 @@ func Open(path string) (*File, error) {
 		return read(f, path, int(size))
 	}
 	return open(f, path, int(size))
+}
+
+// View maps a regular file that is open, which may be closed then. It returns nil where the
+// system cannot, and for files that Open reads.
+func View(f *os.File, path string, size int64) *File {
+	if !maps || size <= fewBytes || size > math.MaxInt || remote(f) {
+		return nil
+	}
+	m, err := open(f, path, int(size))
+	if err != nil {
+		return nil
+	}
+	return m
+}
+
+// Has reports whether b lies in the mapping.
+func (f *File) Has(b []byte) bool {
+	if len(b) == 0 || len(f.Data) == 0 || f.unmap == nil {
+		return false
+	}
+	at, from := uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&f.Data[0]))
+	return from <= at && at-from < uintptr(len(f.Data))
 }
 
 // Copy reads a regular file, which may change afterwards. One for which there is no memory

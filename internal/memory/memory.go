@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"sync/atomic"
 )
 
 // small is what needs no look at the machine.
@@ -27,6 +28,20 @@ func Check(n int) error {
 		return fmt.Errorf("%.1f GB of memory are needed, %.1f GB are left", float64(n)/1e9, float64(max(free, 0))/1e9)
 	}
 	return nil
+}
+
+// dropped is what has become garbage since it was last given back.
+var dropped atomic.Int64
+
+// dropStep is how much garbage is given back at once.
+const dropStep = 128 << 20
+
+// Dropped says that large memory of n bytes has just become garbage. It is given back before as much again
+// as is in use is taken, which the language's collector waits for.
+func Dropped(n int) {
+	if have := dropped.Add(int64(n)); have >= dropStep && dropped.CompareAndSwap(have, 0) {
+		debug.FreeOSMemory()
+	}
 }
 
 // CollectEarly has garbage collected before it takes the last eighth of the memory

@@ -27,8 +27,8 @@ func decode(data []byte, done func(n int)) (*onnxpb.ModelProto, error) {
 	d := &decoder{weightFree, done}
 	m := new(onnxpb.ModelProto)
 	err := eachField(data, "model", func(num protowire.Number, at int, field []byte) error {
-		payload, n := protowire.ConsumeBytes(field[protowire.SizeTag(num):])
-		if num != modelGraph || n < 0 {
+		payload, ok := bytesIn(field)
+		if num != modelGraph || !ok {
 			return d.merge(m, num, at, field)
 		}
 		if m.Graph == nil {
@@ -107,4 +107,25 @@ func eachField(data []byte, message string, f func(num protowire.Number, at int,
 		at += n
 	}
 	return nil
+}
+
+// bytesIn returns the content of a field that holds a message or bytes, and whether it holds such: decoding skips a field of another
+// wire type than its own.
+func bytesIn(field []byte) ([]byte, bool) {
+	_, typ, n := protowire.ConsumeTag(field)
+	if n < 0 || typ != protowire.BytesType {
+		return nil, false
+	}
+	b, m := protowire.ConsumeBytes(field[n:])
+	return b, m >= 0
+}
+
+// varintIn returns the content of a field that holds a varint, and whether it holds such.
+func varintIn(field []byte) (uint64, bool) {
+	_, typ, n := protowire.ConsumeTag(field)
+	if n < 0 || typ != protowire.VarintType {
+		return 0, false
+	}
+	v, m := protowire.ConsumeVarint(field[n:])
+	return v, m >= 0
 }

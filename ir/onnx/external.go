@@ -12,6 +12,7 @@ import (
 
 	"spc/internal/claims"
 	"spc/internal/filetype"
+	"spc/internal/mapped"
 	"spc/ir/onnx/onnxpb"
 )
 
@@ -22,7 +23,14 @@ type folder struct {
 	root *os.Root
 	file map[string]*dataFile
 	was  map[string]os.FileInfo // what is known of files; one that has changed since is refused
+
+	lends bool           // large tensors may be views of mapped files
+	views []*mapped.File // those that are, which close leaves
 }
+
+// viewBytes is the size from which on tensors are views: smaller ones may become attributes,
+// and are not worth what a mapping asks for.
+const viewBytes = 1 << 20
 
 // dataFile is an open file of external data.
 type dataFile struct {
@@ -31,6 +39,7 @@ type dataFile struct {
 	size int64
 	left int64 // bytes that may still be read, so that tensors cannot overlap without bound
 	read map[extent][]byte
+	view *mapped.File // nil unless it is mapped
 }
 
 // pointer reports whether the file stands for one that Git LFS keeps elsewhere.
@@ -75,13 +84,30 @@ func (d *folder) external(location string, offset int64, size int) ([]byte, erro
 		return nil, invalid("external data %s: tensors overlap, and take %d bytes more than the file has",
 			location, int64(size)-f.left)
 	}
-	b := make([]byte, size)
-	if _, err := io.ReadFull(io.NewSectionReader(f, offset, int64(size)), b); err != nil {
+	b, err := d.bytes(f, offset, size)
+	if err != nil {
 		return nil, fmt.Errorf("external data %s: %w", location, err)
 	}
 	f.left -= int64(size)
 	f.read[e] = b
 	return b, nil
+}
+
+// bytes returns those of an extent that a file has: a view, or a copy.
+func (d *folder) bytes(f *dataFile, offset int64, size int) ([]byte, error) {
+	if d.lends && size >= viewBytes {
+		if f.view == nil {
+			if f.view = mapped.View(f.File, f.Name(), f.size); f.view != nil {
+				d.views = append(d.views, f.view)
+			}
+		}
+		if f.view != nil {
+			return f.view.Data[offset : offset+int64(size) : offset+int64(size)], nil
+		}
+	}
+	b := make([]byte, size)
+	_, err := io.ReadFull(io.NewSectionReader(f, offset, int64(size)), b)
+	return b, err
 }
 
 func (d *folder) open(location string) (*dataFile, error) {
@@ -129,7 +155,7 @@ func (d *folder) open(location string) (*dataFile, error) {
 		f.Close()
 		return nil, corrupt("external data %s were changed while the model was pruned", location)
 	}
-	d.file[name] = &dataFile{f, info, info.Size(), info.Size(), map[extent][]byte{}}
+	d.file[name] = &dataFile{f, info, info.Size(), info.Size(), map[extent][]byte{}, nil}
 	return d.file[name], nil
 }
 

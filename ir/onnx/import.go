@@ -43,7 +43,7 @@ type importer struct {
 
 func newImporter(opts Options, path string) *importer {
 	return &importer{
-		opts:    Options{Shapes: maps.Clone(opts.Shapes), Dims: maps.Clone(opts.Dims)},
+		opts:    Options{Shapes: maps.Clone(opts.Shapes), Dims: maps.Clone(opts.Dims), Views: opts.Views},
 		data:    folder{path: path},
 		funcs:   map[funcID]*function{},
 		symbols: map[string]string{},
@@ -567,7 +567,9 @@ func (im *importer) graph(p *onnxpb.GraphProto, sc *scope) error {
 		}
 	}
 	for _, t := range p.GetInitializer() {
+		im.data.lends = im.opts.Views
 		v, err := im.tensor(t)
+		im.data.lends = false
 		if err != nil {
 			return fmt.Errorf("%sinitializer %s: %w", where, t.GetName(), err)
 		}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -670,5 +671,75 @@ func TestWeightsAreHeldOnce(t *testing.T) {
 	})
 	if most := int64(4*n) * 11 / 10; res.AllocedBytesPerOp() > most {
 		t.Errorf("%d bytes allocated for %d of weights, want at most %d", res.AllocedBytesPerOp(), 4*n, most)
+	}
+}
+
+// Large initializers in external data are views where that is asked for, until they are kept.
+func TestExternalDataIsMapped(t *testing.T) {
+	const n = 1 << 19
+	dir := t.TempDir()
+	w := tensor.New(tensor.F32, n)
+	for i := range w.F32s() {
+		w.F32s()[i] = float32(i % 1000)
+	}
+	data := append(make([]byte, 4), w.Bytes()...)
+	far := filepath.Join(dir, "data")
+	place := func(name, offset string, size int64) *onnxpb.TensorProto {
+		return &onnxpb.TensorProto{Name: name, DataType: 1, Dims: []int64{size}, DataLocation: onnxpb.TensorProto_EXTERNAL,
+			ExternalData: []*onnxpb.StringStringEntryProto{{Key: "location", Value: "data"}, {Key: "offset", Value: offset}}}
+	}
+	m := edit(chain(node("a", "Add", "x large", "h"), node("b", "Add", "h same", "i"), node("c", "Add", "i small", "y")), func(m *onnxpb.ModelProto) {
+		m.Graph.Initializer = []*onnxpb.TensorProto{place("large", "4", n), place("same", "4", n), place("small", "4", 1)}
+		m.Graph.Input = values(value("x", tensor.F32, n))
+		m.Graph.Output = values(value("y", tensor.F32, n))
+	})
+	path := filepath.Join(dir, "m.onnx")
+	read := func(o onnx.Options) (*ir.Graph, *onnx.Info, map[string]*tensor.Tensor) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(path, encode(t, m), 0o644), os.WriteFile(far, data, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		g, info, err := onnx.Import(path, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := map[string]*tensor.Tensor{}
+		for _, v := range g.Constants() {
+			of[v.Name] = v.Const
+		}
+		return g, info, of
+	}
+	gone := func(x *tensor.Tensor) error {
+		return ir.Guard(func() error {
+			_ = x.Clone()
+			return nil
+		})
+	}
+	for _, test := range []struct{ views, keep bool }{{false, false}, {true, false}, {true, true}} {
+		g, info, of := read(onnx.Options{Views: test.views})
+		for name, want := range map[string]*tensor.Tensor{"large": w, "same": w, "small": tensor.From(w.F32s()[:1], 1)} {
+			if !of[name].Equal(want) {
+				t.Errorf("%+v: %s differs", test, name)
+			}
+		}
+		if test.keep {
+			info.Keep(g.Constants())
+		}
+		if err := os.Truncate(far, 0); err != nil {
+			t.Fatal(err)
+		}
+		err := gone(of["large"])
+		if mapped := test.views && !test.keep && runtime.GOOS != "windows"; mapped != errors.Is(err, ir.ErrCorrupt) {
+			t.Errorf("%+v: the large tensor gives %v of a file that is truncated", test, err)
+		}
+		if err := gone(of["small"]); err != nil {
+			t.Errorf("%+v: the small tensor: %v", test, err)
+		}
+		if !of["large"].Overlaps(of["same"]) {
+			t.Errorf("%+v: a copy of its own for each of two tensors in one place", test)
+		}
+		if err := info.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

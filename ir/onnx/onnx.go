@@ -4,6 +4,7 @@
 package onnx
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -47,6 +48,10 @@ type Options struct {
 	Dims map[string]int
 	// Places remembers where the file holds its tensors, for NewPatch.
 	Places bool
+	// Views leaves large initializers in external data, which is mapped where it can be and
+	// must not change, until Info.Close. Who uses them meets a fault where it is truncated
+	// meanwhile (ir.Guard).
+	Views bool
 }
 
 // Opset is an operator set that a model imports.
@@ -75,6 +80,61 @@ type Info struct {
 	places map[*tensor.Tensor]place
 	file   os.FileInfo            // as it was imported
 	data   map[string]os.FileInfo // external data, as they were read
+	views  []*mapped.File         // external data that tensors lie in
+}
+
+// Close unmaps external data; tensors that lie there must not be used afterwards.
+func (info *Info) Close() error {
+	var err error
+	for _, f := range info.views {
+		err = errors.Join(err, f.Close())
+	}
+	info.views = nil
+	return err
+}
+
+// Keep gives constants that lie in mapped external data memory of their own, so that they
+// outlive it. Those that share elements go on doing so.
+func (info *Info) Keep(constants []*ir.Value) {
+	if len(info.views) == 0 {
+		return
+	}
+	type extent struct {
+		at *byte
+		n  int
+		dt tensor.DType
+	}
+	copies := map[extent]*tensor.Tensor{}
+	keep := func(t *tensor.Tensor) {
+		if !info.Lends(t) {
+			return
+		}
+		key := extent{&t.Bytes()[0], len(t.Bytes()), t.DType()}
+		if copies[key] == nil {
+			copies[key] = t.Clone()
+		}
+		t.Share(copies[key])
+	}
+	for _, v := range constants {
+		keep(v.Const)
+		if v.Store != nil {
+			for _, p := range v.Store.Parts {
+				keep(p.Data)
+			}
+		}
+	}
+}
+
+// Own is Keep of a tensor that nobody else shares.
+func (info *Info) Own(t *tensor.Tensor) {
+	if info.Lends(t) {
+		t.Share(t.Clone())
+	}
+}
+
+// Lends reports whether a tensor lies in mapped external data.
+func (info *Info) Lends(t *tensor.Tensor) bool {
+	return t != nil && slices.ContainsFunc(info.views, func(f *mapped.File) bool { return f.Has(t.Bytes()) })
 }
 
 // Import reads the model at path, and its external data, which must lie in the
@@ -135,7 +195,7 @@ func ImportBytes(data []byte, folder string, opts Options) (*ir.Graph, *Info, er
 }
 
 // importModel converts m, which it takes apart on the way.
-func importModel(m *onnxpb.ModelProto, path string, opts Options) (*ir.Graph, *Info, error) {
+func importModel(m *onnxpb.ModelProto, path string, opts Options) (g *ir.Graph, _ *Info, err error) {
 	info := &Info{
 		IRVersion:       int(m.GetIrVersion()),
 		Producer:        m.GetProducerName(),
@@ -165,6 +225,11 @@ func importModel(m *onnxpb.ModelProto, path string, opts Options) (*ir.Graph, *I
 	}
 	im := newImporter(opts, path)
 	defer im.data.close()
+	defer func() {
+		if err != nil {
+			(&Info{views: im.data.views}).Close()
+		}
+	}()
 	at := map[protoreflect.ProtoMessage]place{}
 	if opts.Places {
 		places(m.ProtoReflect(), modelMessage, "", at)
@@ -178,7 +243,7 @@ func importModel(m *onnxpb.ModelProto, path string, opts Options) (*ir.Graph, *I
 		}
 	}
 	im.survey(m.GetGraph(), opsets)
-	g, err := im.root(m.GetGraph(), opsets, info)
+	g, err = im.root(m.GetGraph(), opsets, info)
 	if r := im.refusal(); r != nil {
 		return nil, nil, r
 	}
@@ -188,6 +253,7 @@ func importModel(m *onnxpb.ModelProto, path string, opts Options) (*ir.Graph, *I
 	if opts.Places {
 		info.places, info.data = im.trace(at), im.data.read()
 	}
+	info.views = im.data.views
 	return g, info, nil
 }
 

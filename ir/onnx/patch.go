@@ -54,7 +54,7 @@ type File struct {
 }
 
 // NewPatch makes edits of the model that was imported, with Options.Places, from a path or from bytes. What the file cannot express
-// wraps ir.ErrUnsupported.
+// wraps ir.ErrUnsupported. It needs nothing of info but what edits lie in.
 func NewPatch(path string, data []byte, info *Info, e Edits) (*Patch, error) {
 	p := &Patch{path, data, info.file, info.data, info.IRVersion, map[place]*tensor.Tensor{}, e}
 	for old, now := range e.Tensors {
@@ -152,7 +152,7 @@ func (p *Patch) folder() string {
 
 // Files lists the files that the model is in at another path, itself the last. External data keep their names and what lies where in
 // them; where there is a file of such a name, which other models may read, they have the name of the model, up to its extension, and a
-// hyphen before their own. In the folder of the model that was imported those that do not change are the same files.
+// hyphen before their own; likewise where that is the name of the model. In the folder of the model that was imported those that do not change are the same files.
 func (p *Patch) Files(path string) ([]File, error) {
 	var list []*far
 	err := p.with(func(data []byte, _ func(int)) error {
@@ -188,7 +188,8 @@ func (p *Patch) Files(path string) ([]File, error) {
 		if same && len(changed[location]) == 0 {
 			continue
 		}
-		if _, err := os.Lstat(filepath.Join(filepath.Dir(path), name)); err == nil {
+		at := filepath.Join(filepath.Dir(path), name)
+		if _, err := os.Lstat(at); err == nil || at == filepath.Clean(path) {
 			stem := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)) + "-"
 			dir, base := filepath.Split(name)
 			for other := true; other; _, other = taken[filepath.ToSlash(name)] {

@@ -3,7 +3,6 @@ package onnx
 import (
 	"io"
 	"path/filepath"
-	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -29,6 +28,12 @@ const (
 	tensorExternal   = 13
 	tensorLocation   = 14
 )
+
+// typedFields are those of a tensor that hold its elements as numbers, and the wire type of one that is not packed with others.
+var typedFields = map[protowire.Number]protowire.Type{
+	tensorFloats: protowire.Fixed32Type, tensorInt32s: protowire.VarintType, tensorInt64s: protowire.VarintType,
+	tensorDoubles: protowire.Fixed64Type, tensorUint64s: protowire.VarintType,
+}
 
 // mainGraph is the place of the main graph.
 var mainGraph = place("").in(modelGraph, 0)
@@ -163,7 +168,8 @@ func (s *splicer) message(kind message, at place, from, to int) (*splice, error)
 	read := 0
 	err := eachField(s.data[from:to], "model", func(num protowire.Number, sub int, field []byte) error {
 		begin, end := from+sub, from+sub+len(field)
-		if kind == nodeMessage && num == nodeInput {
+		payload, ok := bytesIn(field)
+		if kind == nodeMessage && num == nodeInput && ok {
 			if name, other := inputs[read]; other {
 				out.field(nodeInput, []byte(name))
 			} else {
@@ -172,9 +178,8 @@ func (s *splicer) message(kind message, at place, from, to int) (*splice, error)
 			read++
 			return nil
 		}
-		in, ok := inner[kind][num]
-		payload, n := protowire.ConsumeBytes(field[protowire.SizeTag(num):])
-		if !ok || n < 0 {
+		in, known := inner[kind][num]
+		if !known || !ok {
 			out.copies(begin, end)
 			return nil
 		}
@@ -253,15 +258,18 @@ func (s *splicer) tensor(at place, from, to int) (*splice, error) {
 	out := &splice{}
 	external, typed := false, false
 	err := eachField(s.data[from:to], "tensor", func(num protowire.Number, sub int, field []byte) error {
+		payload, packed := bytesIn(field)
+		v, varint := varintIn(field)
+		_, wire, _ := protowire.ConsumeTag(field)
+		single, elems := typedFields[num]
 		switch {
-		case num == tensorLocation:
-			v, _ := protowire.ConsumeVarint(field[protowire.SizeTag(num):])
+		case num == tensorLocation && varint:
 			external = int32(v) == int32(onnxpb.TensorProto_EXTERNAL)
 		case now == nil:
-		case num == tensorRaw && len(field) > protowire.SizeTag(num)+1:
+		case num == tensorRaw && len(payload) > 0:
 			out.field(num, now.ToProto("").RawData)
 			return nil
-		case slices.Contains([]protowire.Number{tensorFloats, tensorInt32s, tensorInt64s, tensorDoubles, tensorUint64s}, num):
+		case elems && (packed || wire == single):
 			if !typed {
 				out.field(num, elements(num, now))
 			}

@@ -485,11 +485,7 @@ func (o *Attention) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 					}
 				}
 				show(0)
-				if limit := float64(o.Softcap); limit > 0 {
-					for j, x := range row {
-						row[j] = limit * math.Tanh(x/limit)
-					}
-				}
+				o.limit(row)
 				show(1)
 				bias.line(line, b, h, i)
 				seen := false
@@ -524,6 +520,15 @@ func (o *Attention) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 		outs = append(outs, tensor.FromFloat64s(in[attnQ].DType(), shown, shapes[3]...))
 	}
 	return outs, nil
+}
+
+// limit keeps scores within the soft cap, where there is one.
+func (o *Attention) limit(row []float64) {
+	if limit := float64(o.Softcap); limit > 0 {
+		for j, x := range row {
+			row[j] = limit * math.Tanh(x/limit)
+		}
+	}
 }
 
 // headScores returns scale Q K' [B,Hq,S,T] for Q[B,Hq,S,D] and K[B,Hkv,T,D]; a nil

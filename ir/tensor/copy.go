@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"runtime"
 
 	"spc/internal/memory"
 )
@@ -72,10 +73,40 @@ func copyBox[T any](dst, src []T, shape []int, do int, ds []int, so int, ss []in
 		}
 		return
 	}
+	if len(shape) == 2 && ds[1] == 1 && ss[0] == 1 && min(d, ss[1]) > 0 && min(n, shape[1]) >= tileSize {
+		copyTiles(dst[do:], src[so:], n, shape[1], d, ss[1])
+		return
+	}
 	for range n {
 		copyBox(dst, src, shape[1:], do, ds[1:], so, ss[1:])
 		do += d
 		so += s
+	}
+}
+
+// tileSize is how many rows and columns of a matrix are transposed together.
+const tileSize = 16
+
+// copyTiles transposes: dst[i*d+j] = src[i+j*s] for i < n and j < m. It goes through tiles, as rows whose length is a power of two share a
+// few lines of the cache.
+func copyTiles[T any](dst, src []T, n, m, d, s int) {
+	var tile [tileSize][tileSize]T
+	for i0 := 0; i0 < n; i0 += tileSize {
+		if i0%256 == 0 {
+			runtime.Gosched() // as memory.Copy
+		}
+		high := min(tileSize, n-i0)
+		for j0 := 0; j0 < m; j0 += tileSize {
+			wide := min(tileSize, m-j0)
+			for j := range wide {
+				for i, v := range src[i0+(j0+j)*s:][:high] {
+					tile[i][j] = v
+				}
+			}
+			for i := range high {
+				copy(dst[(i0+i)*d+j0:][:wide], tile[i][:])
+			}
+		}
 	}
 }
 

@@ -13,13 +13,17 @@ package choose
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"spc/internal/parallel"
 	"strconv"
 	"strings"
+	"sync"
 
+	"spc/internal/memory"
 	"spc/internal/pace"
 	"spc/ir"
 	"spc/ir/option"
@@ -187,6 +191,9 @@ type Options struct {
 	Times     func(number int, f Form, n int, predicted float64) Timing
 	Recognise func(w *tensor.Tensor) string
 	Progress  func(done, total int)
+	// Settle, where it is set, has the elements of a tensor that is made lie elsewhere than in memory; Unsettle, which is set with it, is told
+	// of those that nobody reads any more.
+	Settle, Unsettle func(t *tensor.Tensor)
 }
 
 // Stage plans Run, whose steps are the weights: what is weighed are their elements.
@@ -230,17 +237,78 @@ func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, []Open
 		}
 		shared[w.Value] = append(shared[w.Value], use{&layers[i], w, i, nil})
 	}
+	var list [][]use
 	for i, w := range weights {
 		if uses := shared[w.Value]; uses[0].Layer == &layers[i] {
-			if err := c.choose(uses); err != nil {
-				return nil, nil, err
-			}
-		}
-		if c.Progress != nil {
-			c.Progress(i+1, len(weights))
+			list = append(list, uses)
 		}
 	}
+	if err := c.all(g, list, len(weights)); err != nil {
+		return nil, nil, err
+	}
 	return layers, opens, nil
+}
+
+// inFlight is how many bytes of weights are looked at together; each takes a few times its own.
+const inFlight = 64 << 20
+
+// all chooses for each weight, several at once where nothing is measured. The error is that of the first.
+func (c *chooser) all(g *ir.Graph, list [][]use, total int) error {
+	held := map[*byte]int{} // how many constants are stored in a place
+	for _, v := range g.Constants() {
+		if v.Const != nil && len(v.Const.Bytes()) > 0 {
+			held[&v.Const.Bytes()[0]]++
+		}
+	}
+	sizes, workers := make([]int, len(list)), 0
+	for i, uses := range list {
+		shape, _ := uses[0].Value.Type.Shape()
+		n, _ := tensor.Elems(shape)
+		sizes[i] = 4 * n
+	}
+	if c.Times != nil {
+		workers = 1
+	}
+	errs := make([]error, len(list))
+	var mu sync.Mutex
+	done, failed := 0, false
+	parallel.Bounded(context.Background(), workers, inFlight, sizes, func(i int) { // it ends with the context, which does not
+		mu.Lock()
+		skip := failed
+		mu.Unlock()
+		if skip {
+			return
+		}
+		v := list[i][0].Value
+		was := v.Const
+		err := c.choose(list[i])
+		c.release(list[i])
+		if err == nil && v.Const == nil && was != nil {
+			c.settle(v, was, held)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		errs[i], failed = err, failed || err != nil
+		if done += len(list[i]); c.Progress != nil {
+			c.Progress(done, total)
+		}
+	})
+	return cmp.Or(errs...)
+}
+
+// settle settles the stored form of a weight, and gives back what it was before where nothing else is stored there.
+func (c *chooser) settle(v *ir.Value, was *tensor.Tensor, held map[*byte]int) {
+	if c.Settle == nil {
+		return
+	}
+	used := len(was.Bytes()) == 0 || held[&was.Bytes()[0]] > 1
+	for _, p := range v.Store.Parts {
+		used = used || p.Data.Overlaps(was)
+		c.Settle(p.Data)
+	}
+	if !used {
+		c.Unsettle(was)
+	}
 }
 
 // Narrow stores the values of a weight, its parts of f32, in a type that holds them
@@ -334,6 +402,20 @@ func (c *chooser) choose(uses []use) error {
 		u.Format, u.Config, u.DType, u.StoredBytes = best.Format, best.Config, best.DType, v.Store.Bytes()
 	}
 	return nil
+}
+
+// release gives back what the weights of uses took, and what was known of them.
+func (c *chooser) release(uses []use) {
+	n := 0
+	for i := range uses {
+		if m := uses[i].matrix; m != nil {
+			n += len(m.Bytes())
+		}
+		uses[i].matrix = nil
+	}
+	if c.Settle != nil {
+		memory.Dropped(n)
+	}
 }
 
 // store puts a stored form of the matrix that a use sees, with elements of a type unless they are stored as codes, in the place

@@ -26,11 +26,18 @@ const roundWork = 60e9
 // column i is spread over them, and e^2/U_ii^2 what an error of e costs then. By these costs the scale of a block is chosen, when its first
 // column is reached. Weights that came as zero stay zero, and the others make up without them: with the factor of the inverse for the columns
 // that a row has, or, where that takes too long, as in SparseGPT, of which this then is the sweep with the zeros given.
+// What results is polished, see polisher.
 func (s *Solver) Round(ctx context.Context, st steps.Steps) (*Rounded, error) {
-	return s.round(ctx, st, roundWork)
+	return s.round(ctx, st, rounding{factors: roundWork, polishes: polishWorks(s.Rows, s.Cols) <= polishWork})
 }
 
-func (s *Solver) round(ctx context.Context, st steps.Steps, most float64) (*Rounded, error) {
+// rounding says how much Round does.
+type rounding struct {
+	factors  float64 // multiplications for factors of rows, at most
+	polishes bool
+}
+
+func (s *Solver) round(ctx context.Context, st steps.Steps, o rounding) (*Rounded, error) {
 	if err := st.Check(); err != nil {
 		return nil, s.errorf("%v", err)
 	}
@@ -44,7 +51,7 @@ func (s *Solver) round(ctx context.Context, st steps.Steps, most float64) (*Roun
 			work += 2 * n * n * n / 3
 		}
 	}
-	spans, own := sameMasks(mask, rows), work <= most
+	spans, own := sameMasks(mask, rows), work <= o.factors
 	all := &columnsOf{u: s.u, n: k}
 	for c := range k {
 		all.columns = append(all.columns, c)
@@ -63,7 +70,10 @@ func (s *Solver) round(ctx context.Context, st steps.Steps, most float64) (*Roun
 			}
 		}
 		for _, row := range spans[i] {
-			t.row(at, row, r.W[row*k:(row+1)*k], r.Scales[row*blocks:(row+1)*blocks])
+			q, scales := r.W[row*k:(row+1)*k], r.Scales[row*blocks:(row+1)*blocks]
+			if t.row(at, row, q, scales); o.polishes {
+				t.polish(s.W[row*k:(row+1)*k], q, scales)
+			}
 		}
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"spc/ir/tensor"
 	"spc/passes/steps"
 )
 
@@ -33,11 +34,11 @@ func TestRound(t *testing.T) {
 		dropZeros(rng, l.W[c.cols:])
 		s := solver(t, l)
 		st := steps.Steps{Bits: c.bits, Block: c.block}.Of(l.W)
-		most := math.Inf(1)
+		o := rounding{factors: math.Inf(1)}
 		if !c.own {
-			most = 0
+			o.factors = 0
 		}
-		r, err := s.round(t.Context(), st, most)
+		r, err := s.round(t.Context(), st, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,6 +54,46 @@ func TestRound(t *testing.T) {
 		if loss, err := s.Loss(t.Context(), r.W); err != nil || loss != r.Loss {
 			t.Errorf("loss %v, want %v, %v", r.Loss, loss, err)
 		}
+	}
+}
+
+// TestPolish leaves codes of which none is better changed alone, with an error that is never more, and less in most cases.
+func TestPolish(t *testing.T) {
+	rng := newRand(t, 63)
+	better, cases := 0, 12
+	for range cases {
+		l := randomLayer(rng, 2, 20+rng.IntN(50))
+		dropZeros(rng, l.W)
+		s := solver(t, l)
+		st := steps.Steps{Bits: 4, Block: 16}.Of(l.W)
+		before, err := s.round(t.Context(), st, rounding{factors: math.Inf(1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := s.Round(t.Context(), st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g := st.Grid(after.Scales, l.Rows); g.Check([]int{l.Rows, l.Cols}) != nil {
+			t.Fatal(g)
+		} else if _, ok := g.Encode(tensor.From(after.W, l.Rows, l.Cols)); !ok {
+			t.Fatal("weights are none of the grid")
+		}
+		was, is := damps(t, s, before.W), damps(t, s, after.W)
+		if is > was*(1+1e-6) {
+			t.Fatalf("polishing made an error of %g %g", was, is)
+		}
+		if is < 0.999*was {
+			better++
+		}
+		for i, w := range l.W {
+			if w == 0 && after.W[i] != 0 {
+				t.Fatalf("a zero became %v", after.W[i])
+			}
+		}
+	}
+	if better < cases/2 {
+		t.Errorf("polishing was of use in %d of %d cases", better, cases)
 	}
 }
 
@@ -102,7 +143,7 @@ func TestRoundLosesLess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		shared, err := from.round(t.Context(), st, 0)
+		shared, err := from.round(t.Context(), st, rounding{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,6 +19,8 @@ type GraphOptions struct {
 	KeepNone bool          // lifts the exceptions for a first Conv and for the last weight-bearing nodes
 	KeepEnds bool          // makes them for any such, also where they are not small
 	Targets  []LayerTarget // the last that matches a node or weight gives its sparsity
+	// Settle, where it is set, has the elements of a weight that was pruned lie elsewhere than in memory.
+	Settle func(t *tensor.Tensor)
 }
 
 // Asks reports whether the options ask for zeros.
@@ -218,9 +220,8 @@ func NewPlan(g *ir.Graph, o GraphOptions) (*Plan, error) {
 		return nil, err
 	}
 	p := &Plan{Options: o, graph: g, cands: cands}
-	for _, c := range cands {
-		p.Layers = append(p.Layers, c.layer())
-	}
+	p.Layers = make([]GraphLayer, len(cands))
+	newPool(o.Workers).run(len(cands), func(_ *scratch, i int) { p.Layers[i] = cands[i].layer() })
 	return p, nil
 }
 
@@ -290,8 +291,37 @@ func (p *Plan) Select(a Allocation, saliency func(i int) []float32) error {
 	if p.Options.Pattern.Kind == Depth {
 		return option.Errorf("%v depth needs calibration samples, which %v gives", option.Pattern, option.Calibration)
 	}
+	o := p.Options.Options
+	o.Allocate = a
+	for list := p.Prunable(); len(list) > 0; {
+		n := len(list)
+		if a != Global {
+			n = p.few(list)
+		}
+		if err := p.selectIn(list[:n], o, saliency); err != nil {
+			return err
+		}
+		list = list[n:]
+	}
+	return nil
+}
+
+// few is how many of the first layers of a list are selected in together, where none depends on others: that takes memory for their
+// masks, and what is made of them.
+func (p *Plan) few(list []int) int {
+	const most = 16 << 20
+	n, sum := 0, 0
+	for n < len(list) && (n == 0 || sum+p.Layers[list[n]].Weights <= most) {
+		sum += p.Layers[list[n]].Weights
+		n++
+	}
+	return n
+}
+
+// selectIn prunes layers.
+func (p *Plan) selectIn(list []int, o Options, saliency func(i int) []float32) error {
 	var in []Layer
-	for _, i := range p.Prunable() {
+	for _, i := range list {
 		l := p.Matrix(i)
 		if saliency != nil {
 			l.Saliency = saliency(i)
@@ -299,20 +329,21 @@ func (p *Plan) Select(a Allocation, saliency func(i int) []float32) error {
 		l.Pattern = p.cands[i].pattern
 		in = append(in, l)
 	}
-	o := p.Options.Options
-	o.Allocate = a
 	res, err := SelectEach(in, o)
 	if err != nil {
 		return err
 	}
-	for k, i := range p.Prunable() {
+	pool := newPool(o.Workers)
+	for k, i := range list {
 		r, l := &res[k], &in[k]
-		if zeros(l.Weights) != r.Zeros {
-			w := slices.Clone(l.Weights)
-			r.Mask.Apply(w, l.Transposed)
-			p.set(i, w, l.Transposed)
+		if pool.zeros(l.Weights) != r.Zeros {
+			p.set(i, pool.kept(r.Mask, l), l.Transposed)
+			if p.Options.Settle != nil {
+				p.Options.Settle(p.cands[i].Value.Const)
+			}
 		}
-		p.Note(i, r)
+		p.note(i, r, r.Zeros)
+		in[k], r.Mask = Layer{}, nil
 	}
 	return nil
 }
@@ -341,9 +372,12 @@ func (p *Plan) set(i int, w []float32, transposed bool) {
 
 // Note reports what was decided for layer i, whose weight is as it should be.
 func (p *Plan) Note(i int, r *LayerResult) {
+	p.note(i, r, zeros(p.cands[i].Value.Const.To(tensor.F32).F32s()))
+}
+
+func (p *Plan) note(i int, r *LayerResult, zeros int) {
 	l := &p.Layers[i]
-	l.Bounded, l.Note, l.RowMin, l.RowMax = r.Bounded, r.Note, r.RowMin, r.RowMax
-	l.Zeros = zeros(p.cands[i].Value.Const.To(tensor.F32).F32s())
+	l.Bounded, l.Note, l.RowMin, l.RowMax, l.Zeros = r.Bounded, r.Note, r.RowMin, r.RowMax, zeros
 }
 
 // Kept names the weights, and the nodes that read them, that the user keeps.

@@ -3,8 +3,9 @@ package prune
 import (
 	"math"
 	"runtime"
-	"sync"
 	"sync/atomic"
+
+	"spc/internal/mapped"
 )
 
 // unitSet is a matrix of units, each of which is kept or dropped as a whole.
@@ -158,7 +159,7 @@ func (s *scratch) row(l *Layer, r int) []uint32 {
 	if s.panelOf != l || r < s.panelRow || r >= s.panelRow+s.panelRows {
 		n := 1
 		if l.Transposed {
-			n = min(16, l.Rows-r)
+			n = min(panelRows, l.Rows-r)
 		}
 		l.loadKeys(resize(&s.panel, n*l.Cols), r, n)
 		s.panelOf, s.panelRow, s.panelRows = l, r, n
@@ -200,7 +201,7 @@ func (p *pool) run(n int, do func(s *scratch, task int)) {
 		return
 	}
 	var next atomic.Int64
-	var wg sync.WaitGroup
+	var wg mapped.Group
 	for _, s := range p.workers[:min(n, len(p.workers))] {
 		wg.Go(func() {
 			for {

@@ -90,7 +90,10 @@ func findBits(s []float32, bad func(uint32) bool) int {
 	return -1
 }
 
-// loadKeys writes the keys of rows [r0, r0+n) to dst, row by row.
+// panelRows is how many rows of a transposed layer are read together.
+const panelRows = 16
+
+// loadKeys writes the keys of rows [r0, r0+n) to dst, row by row. Of a transposed layer there are at most panelRows.
 func (l *Layer) loadKeys(dst []uint32, r0, n int) {
 	if !l.Transposed {
 		lo, hi := r0*l.Cols, (r0+n)*l.Cols
@@ -107,17 +110,24 @@ func (l *Layer) loadKeys(dst []uint32, r0, n int) {
 		}
 		return
 	}
-	for c := range l.Cols {
-		lo := c*l.Rows + r0
-		column := l.Weights[lo : lo+n]
-		if l.Saliency == nil {
-			for i, w := range column {
-				dst[i*l.Cols+c] = math.Float32bits(w) &^ signBit
+	var tile [panelRows][panelRows]uint32 // rows of dst whose length is a power of two would share a few lines of the cache
+	for c0 := 0; c0 < l.Cols; c0 += panelRows {
+		wide := min(panelRows, l.Cols-c0)
+		for c := range wide {
+			lo := (c0+c)*l.Rows + r0
+			column := l.Weights[lo : lo+n]
+			if l.Saliency == nil {
+				for i, w := range column {
+					tile[i][c] = math.Float32bits(w) &^ signBit
+				}
+				continue
 			}
-			continue
+			for i, s := range l.Saliency[lo : lo+n] {
+				tile[i][c] = key(column[i], s)
+			}
 		}
-		for i, s := range l.Saliency[lo : lo+n] {
-			dst[i*l.Cols+c] = key(column[i], s)
+		for i := range n {
+			copy(dst[i*l.Cols+c0:][:wide], tile[i][:])
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package prune
 
-import "math/bits"
+import (
+	"math/bits"
+	"sync/atomic"
+)
 
 // Mask marks the weights of a matrix [Rows, Cols] that stay nonzero, a bit
 // each; every row starts on a word of its own.
@@ -41,13 +44,16 @@ func popcount(words []uint64) (n int) {
 
 // Apply sets the weights that do not stay to zero. w holds [Rows, Cols], or
 // [Cols, Rows] where transposed.
-func (m *Mask) Apply(w []float32, transposed bool) {
+func (m *Mask) Apply(w []float32, transposed bool) { m.apply(w, transposed, 0, m.Rows, 0, m.stride) }
+
+// apply is Apply for the columns of words from..to-1 of rows lo..hi-1.
+func (m *Mask) apply(w []float32, transposed bool, lo, hi, from, to int) {
 	// Tiles keep the strided side of a transposed matrix in cache.
 	const tile = 64
-	for r0 := 0; r0 < m.Rows; r0 += tile {
-		for word := range m.stride {
+	for r0 := lo; r0 < hi; r0 += tile {
+		for word := from; word < to; word++ {
 			c0 := word * 64
-			for r := r0; r < min(r0+tile, m.Rows); r++ {
+			for r := r0; r < min(r0+tile, hi); r++ {
 				cut := ^m.words[r*m.stride+word]
 				if n := m.Cols - c0; n < 64 {
 					cut &= 1<<n - 1
@@ -63,4 +69,32 @@ func (m *Mask) Apply(w []float32, transposed bool) {
 			}
 		}
 	}
+}
+
+// kept returns the weights of a layer, those that do not stay zero.
+func (p *pool) kept(m *Mask, l *Layer) []float32 {
+	w := make([]float32, len(l.Weights))
+	if l.Transposed {
+		p.run(m.stride, func(_ *scratch, word int) {
+			from, to := 64*word*m.Rows, min(64*(word+1), m.Cols)*m.Rows
+			copy(w[from:to], l.Weights[from:to])
+			m.apply(w, true, 0, m.Rows, word, word+1)
+		})
+		return w
+	}
+	const rows = 64
+	p.run((m.Rows+rows-1)/rows, func(_ *scratch, i int) {
+		lo, hi := i*rows, min((i+1)*rows, m.Rows)
+		copy(w[lo*m.Cols:hi*m.Cols], l.Weights[lo*m.Cols:])
+		m.apply(w, false, lo, hi, 0, m.stride)
+	})
+	return w
+}
+
+// zeros counts zeros.
+func (p *pool) zeros(w []float32) int {
+	const part = 1 << 18
+	var n atomic.Int64
+	p.run((len(w)+part-1)/part, func(_ *scratch, i int) { n.Add(int64(zeros(w[i*part : min((i+1)*part, len(w))]))) })
+	return int(n.Load())
 }

@@ -259,9 +259,9 @@ func (s *selection) run(opts Options) {
 	}
 }
 
-func fill(keep []bool, v bool) {
-	for i := range keep {
-		keep[i] = v
+func fill[T any](s []T, v T) {
+	for i := range s {
+		s[i] = v
 	}
 }
 
@@ -421,7 +421,7 @@ type sortedColumn struct {
 
 // prefixes selects sorted columns by rank.
 func (s *selection) prefixes(groups []cohort) {
-	columns := s.sortedColumns()
+	columns := s.sortedColumns(groups)
 	for _, group := range groups {
 		var all []sortedColumn
 		total := 0
@@ -478,8 +478,15 @@ func keepPrefix(columns []sortedColumn, room float64) map[int]int {
 	return kept
 }
 
-// sortedColumns returns each layer's sorted columns, in descending order.
-func (s *selection) sortedColumns() [][]sortedColumn {
+// sortedColumns returns each layer's sorted columns, in descending order. A layer that is ranked among its own alone needs no norms, as
+// they are in this order, unless the last block is smaller: there each is 1, or 0 where the layer has no nonzeros.
+func (s *selection) sortedColumns(groups []cohort) [][]sortedColumn {
+	alone := make([]bool, len(s.grids))
+	for _, group := range groups {
+		for _, l := range group.layers {
+			alone[l] = len(group.layers) == 1 && s.grids[l].tail() == s.grids[l].c
+		}
+	}
 	tasks := spans(s.grids)
 	type part struct {
 		squares []float64
@@ -495,6 +502,13 @@ func (s *selection) sortedColumns() [][]sortedColumn {
 		}
 		for r := t.lo; r < t.hi; r++ {
 			keys := g.keys(r, w)
+			if alone[t.set] {
+				if keys[largest(keys)] > 0 {
+					fill(p.squares, 1)
+					break
+				}
+				continue
+			}
 			sorted := sortKeys(keys, resize(&w.a, g.cols), resize(&w.b, g.cols))
 			for j := range p.squares {
 				v := float64(math.Float32frombits(sorted[g.cols-1-j]))

@@ -12,11 +12,13 @@ import (
 	"spc/ir/tensor"
 	"spc/passes/calib"
 	"spc/passes/prune"
+	"spc/passes/steps"
 )
 
 // Options say how to quantise.
 type Options struct {
 	Type     tensor.DType // I8 for products of 8-bit integers; F16 or BF16 for weights of it
+	Steps    steps.Steps  // where it has bits, of weights alone, which Round rounds; Type is not used
 	Observer *calib.Observer
 	Ranges   Ranges
 	// KeepFloat names nodes or weights whose products stay in floating point.
@@ -40,7 +42,9 @@ type Result struct {
 	// Divergence of the outputs from those of the model in floating point, on some
 	// of the samples, as calib.Divergence measures it; 0 where it was not measured.
 	Divergence float64 `json:"divergence,omitempty"`
-	Kept       []Kept  `json:"kept,omitempty"`
+	// Error is the root of the mean squared error of weights that were rounded to steps, as a share of their own.
+	Error float64 `json:"error,omitempty"`
+	Kept  []Kept  `json:"kept,omitempty"`
 }
 
 // LeftOut is why a product is kept that Only leaves out.
@@ -177,11 +181,20 @@ func weight(w *tensor.Tensor, axis int) (q *tensor.Tensor, scales []float32) {
 
 // Run quantises g as the options say.
 func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
-	if o.Type == tensor.I8 {
+	switch {
+	case o.Rounds():
+		return Round(ctx, g, o)
+	case o.Integers():
 		return Insert(ctx, g, o)
 	}
 	return Half(g, o.Type, o)
 }
+
+// Rounds reports whether weights alone become codes of a few bits.
+func (o *Options) Rounds() bool { return o != nil && o.Steps.Bits != 0 }
+
+// Integers reports whether products of 8-bit integers are asked for.
+func (o *Options) Integers() bool { return o != nil && o.Type == tensor.I8 && !o.Rounds() }
 
 // Insert quantises the products of g: it puts QuantizeLinear and DequantizeLinear
 // behind the values that they read and before their weights, with ranges that the

@@ -106,12 +106,12 @@ func (f *Finder) Scale(w, cost []float64) float64 {
 		best, loss = x, l
 		return true
 	}
-	x := f.number(up)
+	x := f.Number(up)
 	for range refinements {
 		if !try(x) {
 			break
 		}
-		x = f.number(f.fit(w, cost, x))
+		x = f.Number(f.fit(w, cost, x))
 	}
 	if f.Half && best != 1 { // neighbours in f16
 		h := tensor.ToHalf(float32(best))
@@ -202,8 +202,8 @@ func (s Steps) loss(w, cost []float64, scale float64) float64 {
 	return sum
 }
 
-// number returns the number nearest to a scale that scales may be.
-func (s Steps) number(x float64) float64 {
+// Number returns the number nearest to a scale that scales may be.
+func (s Steps) Number(x float64) float64 {
 	const most = 65504 // of f16
 	if !s.Half {
 		return float64(float32(x))
@@ -217,7 +217,7 @@ func (s Steps) Round(w, scale float64) float64 {
 		return 0
 	}
 	n := min(max(math.RoundToEven(w/scale), -float64(s.most())), float64(s.most()-1))
-	return float64(float32(n * scale))
+	return float64(float32(n*scale)) + 0 // no negative zero
 }
 
 // Nearest rounds weights [rows, cols], by least squares of each block, and returns them with the scales [rows, Blocks(cols)].

@@ -38,7 +38,7 @@ func TestScale(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	for _, bits := range []int{4, 8} {
 		s := Finder{Steps: Steps{Bits: bits, Block: 32, Half: true}}
-		excess, cases := 0.0, 12
+		excess, cases := 0.0, 9
 		for i := range cases {
 			w, cost, ones := make([]float64, 1+r.IntN(32)), make([]float64, 32), make([]float64, 32)
 			for j := range cost {

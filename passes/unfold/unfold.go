@@ -327,6 +327,9 @@ func (s *source) whole() (*tensor.Tensor, error) {
 
 // repeats reports whether an element of the tensors has two places, or one of the value none.
 func (s *source) repeats() bool {
+	if s.at == nil {
+		return false
+	}
 	seen := make([]bool, s.count+1)
 	seen[0] = true
 	for _, k := range s.at {
@@ -340,6 +343,12 @@ func (s *source) repeats() bool {
 
 // put notes what becomes of the tensors, which are whole then.
 func (s *source) put(out map[*tensor.Tensor]*tensor.Tensor, whole *tensor.Tensor) {
+	if len(s.tensors) == 1 {
+		if t := s.tensors[0]; !equal(t, whole) {
+			out[t] = whole
+		}
+		return
+	}
 	at := 0
 	for _, t := range s.tensors {
 		now := tensor.New(t.DType(), t.Shape()...)
@@ -417,6 +426,11 @@ func (m *mapping) exact() bool {
 
 // copies returns the tensor with the elements that changed.
 func (m *mapping) copies() *tensor.Tensor {
+	if m.at == nil { // what did not change is the same
+		out := tensor.Header(m.tensor.DType(), m.tensor.Shape()...)
+		out.Share(m.now.Const)
+		return out
+	}
 	out := m.tensor.Clone()
 	was, now, size := m.was.Const.Bytes(), m.now.Const.Bytes(), m.tensor.DType().Size()
 	for i := range m.was.Const.Len() {

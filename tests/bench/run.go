@@ -117,7 +117,7 @@ func (s *session) close() {
 
 // open makes s.source that of the row.
 func (s *session) open(ctx context.Context, row Row) error {
-	key := fmt.Sprint(row.Model, row.Dims, row.Dynamic)
+	key := fmt.Sprint(row.Model, row.Dims, row.Dynamic, row.Saved)
 	if s.key == key {
 		return nil
 	}
@@ -138,6 +138,11 @@ func (s *session) open(ctx context.Context, row Row) error {
 	if err != nil {
 		return err
 	}
+	if row.Saved != "" {
+		if path, err = s.saved(ctx, path, row.Saved); err != nil {
+			return err
+		}
+	}
 	src, err := open(ctx, path, row.Dims)
 	if err != nil {
 		return err
@@ -151,6 +156,25 @@ func (s *session) open(ctx context.Context, row Row) error {
 	}
 	s.key, s.source = key, src
 	return nil
+}
+
+// saved returns the file that ONNX Runtime's optimiser saves of a network at a level, beside it unless it is there.
+func (s *session) saved(ctx context.Context, model, level string) (string, error) {
+	path := strings.TrimSuffix(model, ".onnx") + "-" + level + ".onnx"
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	w, err := s.ORT.Start(ctx, 1)
+	if err != nil {
+		return "", err
+	}
+	defer w.Close()
+	part := path + ".part"
+	defer os.Remove(part)
+	if err := w.Optimise(model, level, part); err != nil {
+		return "", err
+	}
+	return path, os.Rename(part, path)
 }
 
 // worker returns a worker that has loaded a model with the source's inputs.

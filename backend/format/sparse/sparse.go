@@ -45,6 +45,7 @@ func Find(w *tensor.Tensor, r, c, width int) (*Blocks, error) {
 	}
 	data := w.F32s()
 	b.Ptr = make([]uint32, 1, Ceil(b.M, r)+1)
+	b.Column = make([]uint32, 0, width*Ceil(b.M, r))
 	for r0 := 0; r0 < b.M; r0 += r {
 		clear(used)
 		for i := r0; i < min(r0+r, b.M); i++ {
