@@ -27,13 +27,15 @@ const bitmapAhead = 4096
 // bitmaps generates products of rows of bitmaps with single columns.
 func bitmaps() {
 	places, pairs := bitmapPlaces("places", 1), bitmapPlaces("pairs", 2)
-	for _, v := range bitmapValues {
-		table := places
-		if v.size == 2 {
-			table = pairs
-		}
-		for _, columns := range bitmapColumns {
-			bitmapProduct(v, table, columns)
+	for _, a := range isas {
+		for _, v := range bitmapValues {
+			table := places
+			if v.size == 2 {
+				table = pairs
+			}
+			for _, columns := range bitmapColumns {
+				bitmapProduct(a, v, table, columns)
+			}
 		}
 	}
 }
@@ -63,12 +65,14 @@ func bitmapPlaces(name string, wide int) Mem {
 }
 
 // bitmapProduct generates the product of rows with some columns.
-func bitmapProduct(v bitmapValue, table Mem, columns int) {
-	a := isas[0]
+func bitmapProduct(a isa, v bitmapValue, table Mem, columns int) {
 	name := fmt.Sprintf("bitmap_%s_1x%d_%s", v.name, columns, a.name)
+	reads := " Eight values are read wherever one begins:"
+	if a.lanes == 16 {
+		reads = " No values are read but those of the bits:"
+	}
 	begin(name, "func(rows, words int, bits *uint64, value *"+v.typ+", x *float32, ldx int, tail, y *float32, ldy int)",
-		fmt.Sprintf("%s multiplies rows, of so many words of bits, by %s. The last word meets tail, unless that is nil. Eight values are", name, count(columns)),
-		"read wherever one begins:",
+		fmt.Sprintf("%s multiplies rows, of so many words of bits, by %s. The last word meets tail, unless that is nil."+reads, name, count(columns)),
 		"",
 		"\tfor r := range rows {",
 		fmt.Sprintf("\t\tvar s [%d]float32", columns),
@@ -108,7 +112,7 @@ type bitmapLoop struct {
 	of          bitmapValue
 	columns     int
 	value, at   Register // at is the number of the next value
-	bits, table Register
+	bits, table Register // table is 16 bits that are set where masks take its place
 	x, x4       Register // of column 0 and of column 4
 	ldx, ldx3   Register
 	zero        VecVirtual
@@ -121,10 +125,14 @@ func (b *bitmapLoop) run(table Mem) {
 	MOVQ(Load(Param("y"), GP64()), y)
 	b.value, b.bits, b.at = Load(Param("value"), GP64()), Load(Param("bits"), GP64()), GP64()
 	b.table, b.x, b.x4, b.ldx, b.ldx3 = GP64(), GP64(), GP64(), GP64(), GP64()
-	LEAQ(table, b.table)
 	XORQ(b.at, b.at)
-	if b.of.size == 4 {
-		b.zero = b.zeros(1)[0]
+	if b.lanes == 16 {
+		MOVL(U32(0xffff), b.table.(GPVirtual).As32())
+	} else {
+		LEAQ(table, b.table)
+		if b.of.size == 4 {
+			b.zero = b.zeros(1)[0]
+		}
 	}
 	n, tail := GP64(), GP64()
 
@@ -181,7 +189,7 @@ func (b *bitmapLoop) apart() {
 	}
 }
 
-// column is where the elements of a column begin that meet the i-th eight bits of a word.
+// column is where the elements of a column begin that meet the i-th vector of a word.
 func (b *bitmapLoop) column(c, i int) Mem {
 	base := b.x
 	if c >= 4 {
@@ -189,16 +197,16 @@ func (b *bitmapLoop) column(c, i int) Mem {
 	}
 	switch c % 4 {
 	case 0:
-		return Mem{Base: base, Disp: 32 * i}
+		return Mem{Base: base, Disp: b.bytes() * i}
 	case 3:
-		return Mem{Base: base, Index: b.ldx3, Scale: 1, Disp: 32 * i}
+		return Mem{Base: base, Index: b.ldx3, Scale: 1, Disp: b.bytes() * i}
 	}
-	return Mem{Base: base, Index: b.ldx, Scale: uint8(c % 4), Disp: 32 * i}
+	return Mem{Base: base, Index: b.ldx, Scale: uint8(c % 4), Disp: b.bytes() * i}
 }
 
 // word multiplies 64 columns of W, and goes on to the next ones.
 func (b *bitmapLoop) word() {
-	for i := range 8 {
+	for i := range 64 / b.lanes {
 		v := b.placed(i)
 		for c, sum := range b.sums[i%len(b.sums)][0] {
 			VFMADD231PS(b.column(c, i), v, sum)
@@ -215,8 +223,11 @@ func (b *bitmapLoop) word() {
 	}
 }
 
-// placed returns the next values at the places of the i-th eight bits of a word, as f32, zeros elsewhere, and moves on.
+// placed returns the next values at the places of the bits of a word that the i-th vector has, as f32, zeros elsewhere, and moves on.
 func (b *bitmapLoop) placed(i int) VecVirtual {
+	if b.lanes == 16 {
+		return b.expanded(i)
+	}
 	set, n, v := GP64(), GP64(), b.vec()
 	MOVBLZX(Mem{Base: b.bits, Disp: i}, set.As32())
 	POPCNTL(set.As32(), n.As32())
@@ -238,6 +249,31 @@ func (b *bitmapLoop) placed(i int) VecVirtual {
 			VPMOVZXWD(x, v)
 			VPSLLD(Imm(16), v, v)
 		}
+	}
+	ADDQ(n, b.at)
+	return v
+}
+
+// expanded is placed with masks: of the places, and of as many values as there are, so that no others are read.
+func (b *bitmapLoop) expanded(i int) VecVirtual {
+	set, n, places, v := GP64(), GP64(), K(), b.vec()
+	MOVWLZX(Mem{Base: b.bits, Disp: 2 * i}, set.As32())
+	KMOVW(set.As32(), places)
+	POPCNTL(set.As32(), n.As32())
+	from := Mem{Base: b.value, Index: b.at, Scale: uint8(b.of.size)}
+	if b.of.size == 4 {
+		VEXPANDPS_Z(from, places, v)
+	} else {
+		first, mask := GP32(), K()
+		BZHIL(n.As32(), b.table.(GPVirtual).As32(), first)
+		KMOVW(first, mask)
+		if b.of.name == "f16" {
+			VCVTPH2PS_Z(from, mask, v)
+		} else {
+			VPMOVZXWD_Z(from, mask, v)
+			VPSLLD(Imm(16), v, v)
+		}
+		VEXPANDPS_Z(v, places, v)
 	}
 	ADDQ(n, b.at)
 	return v

@@ -785,8 +785,8 @@ TEXT ·bitmap_f32_1x1_avx2(SB), NOSPLIT, $16-72
 	MOVQ   AX, 8(SP)
 	MOVQ   value+24(FP), AX
 	MOVQ   bits+16(FP), CX
-	LEAQ   places<>+0(SB), BX
 	XORQ   DX, DX
+	LEAQ   places<>+0(SB), BX
 	VXORPS Y0, Y0, Y0
 
 row:
@@ -909,8 +909,8 @@ TEXT ·bitmap_f32_1x2_avx2(SB), NOSPLIT, $16-72
 	MOVQ   AX, 8(SP)
 	MOVQ   value+24(FP), AX
 	MOVQ   bits+16(FP), CX
-	LEAQ   places<>+0(SB), BX
 	XORQ   DX, DX
+	LEAQ   places<>+0(SB), BX
 	VXORPS Y0, Y0, Y0
 
 row:
@@ -1048,8 +1048,8 @@ TEXT ·bitmap_f32_1x4_avx2(SB), NOSPLIT, $16-72
 	MOVQ   AX, 8(SP)
 	MOVQ   value+24(FP), AX
 	MOVQ   bits+16(FP), CX
-	LEAQ   places<>+0(SB), BX
 	XORQ   DX, DX
+	LEAQ   places<>+0(SB), BX
 	VXORPS Y0, Y0, Y0
 
 row:
@@ -1227,8 +1227,8 @@ TEXT ·bitmap_f32_1x8_avx2(SB), NOSPLIT, $16-72
 	MOVQ   AX, 8(SP)
 	MOVQ   value+24(FP), AX
 	MOVQ   bits+16(FP), CX
-	LEAQ   places<>+0(SB), BX
 	XORQ   DX, DX
+	LEAQ   places<>+0(SB), BX
 	VXORPS Y0, Y0, Y0
 
 row:
@@ -1469,8 +1469,8 @@ TEXT ·bitmap_f16_1x1_avx2(SB), NOSPLIT, $16-72
 	MOVQ AX, 8(SP)
 	MOVQ value+24(FP), AX
 	MOVQ bits+16(FP), CX
-	LEAQ pairs<>+0(SB), BX
 	XORQ DX, DX
+	LEAQ pairs<>+0(SB), BX
 
 row:
 	VXORPS Y0, Y0, Y0
@@ -1599,8 +1599,8 @@ TEXT ·bitmap_f16_1x2_avx2(SB), NOSPLIT, $16-72
 	MOVQ AX, 8(SP)
 	MOVQ value+24(FP), AX
 	MOVQ bits+16(FP), CX
-	LEAQ pairs<>+0(SB), BX
 	XORQ DX, DX
+	LEAQ pairs<>+0(SB), BX
 
 row:
 	VXORPS Y0, Y0, Y0
@@ -1744,8 +1744,8 @@ TEXT ·bitmap_f16_1x4_avx2(SB), NOSPLIT, $16-72
 	MOVQ AX, 8(SP)
 	MOVQ value+24(FP), AX
 	MOVQ bits+16(FP), CX
-	LEAQ pairs<>+0(SB), BX
 	XORQ DX, DX
+	LEAQ pairs<>+0(SB), BX
 
 row:
 	VXORPS Y0, Y0, Y0
@@ -1929,8 +1929,8 @@ TEXT ·bitmap_f16_1x8_avx2(SB), NOSPLIT, $16-72
 	MOVQ AX, 8(SP)
 	MOVQ value+24(FP), AX
 	MOVQ bits+16(FP), CX
-	LEAQ pairs<>+0(SB), BX
 	XORQ DX, DX
+	LEAQ pairs<>+0(SB), BX
 
 row:
 	VXORPS Y0, Y0, Y0
@@ -2177,8 +2177,8 @@ TEXT ·bitmap_bf16_1x1_avx2(SB), NOSPLIT, $16-72
 	MOVQ AX, 8(SP)
 	MOVQ value+24(FP), AX
 	MOVQ bits+16(FP), CX
-	LEAQ pairs<>+0(SB), BX
 	XORQ DX, DX
+	LEAQ pairs<>+0(SB), BX
 
 row:
 	VXORPS Y0, Y0, Y0
@@ -2315,8 +2315,8 @@ TEXT ·bitmap_bf16_1x2_avx2(SB), NOSPLIT, $16-72
 	MOVQ AX, 8(SP)
 	MOVQ value+24(FP), AX
 	MOVQ bits+16(FP), CX
-	LEAQ pairs<>+0(SB), BX
 	XORQ DX, DX
+	LEAQ pairs<>+0(SB), BX
 
 row:
 	VXORPS Y0, Y0, Y0
@@ -2468,8 +2468,8 @@ TEXT ·bitmap_bf16_1x4_avx2(SB), NOSPLIT, $16-72
 	MOVQ AX, 8(SP)
 	MOVQ value+24(FP), AX
 	MOVQ bits+16(FP), CX
-	LEAQ pairs<>+0(SB), BX
 	XORQ DX, DX
+	LEAQ pairs<>+0(SB), BX
 
 row:
 	VXORPS Y0, Y0, Y0
@@ -2661,8 +2661,8 @@ TEXT ·bitmap_bf16_1x8_avx2(SB), NOSPLIT, $16-72
 	MOVQ AX, 8(SP)
 	MOVQ value+24(FP), AX
 	MOVQ bits+16(FP), CX
-	LEAQ pairs<>+0(SB), BX
 	XORQ DX, DX
+	LEAQ pairs<>+0(SB), BX
 
 row:
 	VXORPS Y0, Y0, Y0
@@ -2905,5 +2905,1723 @@ sum:
 	VMOVSS       X7, (SI)
 	DECQ         (SP)
 	JNZ          row
+	VZEROUPPER
+	RET
+
+// func bitmap_f32_1x1_avx512(rows int, words int, bits *uint64, value *float32, x *float32, ldx int, tail *float32, y *float32, ldy int)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+, POPCNT
+TEXT ·bitmap_f32_1x1_avx512(SB), NOSPLIT, $16-72
+	MOVQ rows+0(FP), AX
+	MOVQ AX, (SP)
+	MOVQ y+56(FP), AX
+	MOVQ AX, 8(SP)
+	MOVQ value+24(FP), AX
+	MOVQ bits+16(FP), CX
+	XORQ DX, DX
+	MOVL $0x0000ffff, BX
+
+row:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	MOVQ   x+32(FP), BX
+	MOVQ   ldx+40(FP), SI
+	SHLQ   $0x02, SI
+	MOVQ   words+8(FP), SI
+	MOVQ   tail+48(FP), DI
+	TESTQ  DI, DI
+	JZ     whole
+	DECQ   SI
+
+whole:
+	TESTQ SI, SI
+	JZ    last
+
+word:
+	MOVWLZX     (CX), R8
+	KMOVW       R8, K1
+	POPCNTL     R8, R8
+	VEXPANDPS.Z (AX)(DX*4), K1, Z4
+	ADDQ        R8, DX
+	VFMADD231PS (BX), Z4, Z0
+	MOVWLZX     2(CX), R8
+	KMOVW       R8, K1
+	POPCNTL     R8, R8
+	VEXPANDPS.Z (AX)(DX*4), K1, Z4
+	ADDQ        R8, DX
+	VFMADD231PS 64(BX), Z4, Z1
+	MOVWLZX     4(CX), R8
+	KMOVW       R8, K1
+	POPCNTL     R8, R8
+	VEXPANDPS.Z (AX)(DX*4), K1, Z4
+	ADDQ        R8, DX
+	VFMADD231PS 128(BX), Z4, Z2
+	MOVWLZX     6(CX), R8
+	KMOVW       R8, K1
+	POPCNTL     R8, R8
+	VEXPANDPS.Z (AX)(DX*4), K1, Z4
+	ADDQ        R8, DX
+	VFMADD231PS 192(BX), Z4, Z3
+	PREFETCHT0  4096(AX)(DX*4)
+	PREFETCHT0  4160(AX)(DX*4)
+	PREFETCHT0  1024(CX)
+	ADDQ        $+8, CX
+	ADDQ        $+256, BX
+	DECQ        SI
+	JNZ         word
+
+last:
+	TESTQ DI, DI
+	JZ    sum
+	MOVQ  DI, BX
+	XORQ  DI, DI
+	MOVQ  $0x00000100, SI
+	MOVQ  $0x00000001, SI
+	JMP   word
+
+sum:
+	MOVQ          8(SP), BX
+	ADDQ          $0x04, 8(SP)
+	MOVQ          ldy+64(FP), SI
+	VADDPS        Z2, Z0, Z0
+	VADDPS        Z3, Z1, Z1
+	VADDPS        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVHLPS      X0, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSHDUP     X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSS        X0, (BX)
+	DECQ          (SP)
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func bitmap_f32_1x2_avx512(rows int, words int, bits *uint64, value *float32, x *float32, ldx int, tail *float32, y *float32, ldy int)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+, POPCNT
+TEXT ·bitmap_f32_1x2_avx512(SB), NOSPLIT, $16-72
+	MOVQ rows+0(FP), AX
+	MOVQ AX, (SP)
+	MOVQ y+56(FP), AX
+	MOVQ AX, 8(SP)
+	MOVQ value+24(FP), AX
+	MOVQ bits+16(FP), CX
+	XORQ DX, DX
+	MOVL $0x0000ffff, BX
+
+row:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	MOVQ   x+32(FP), BX
+	MOVQ   ldx+40(FP), SI
+	SHLQ   $0x02, SI
+	MOVQ   words+8(FP), DI
+	MOVQ   tail+48(FP), R8
+	TESTQ  R8, R8
+	JZ     whole
+	DECQ   DI
+
+whole:
+	TESTQ DI, DI
+	JZ    last
+
+word:
+	MOVWLZX     (CX), R9
+	KMOVW       R9, K1
+	POPCNTL     R9, R9
+	VEXPANDPS.Z (AX)(DX*4), K1, Z4
+	ADDQ        R9, DX
+	VFMADD231PS (BX), Z4, Z0
+	VFMADD231PS (BX)(SI*1), Z4, Z1
+	MOVWLZX     2(CX), R9
+	KMOVW       R9, K1
+	POPCNTL     R9, R9
+	VEXPANDPS.Z (AX)(DX*4), K1, Z4
+	ADDQ        R9, DX
+	VFMADD231PS 64(BX), Z4, Z2
+	VFMADD231PS 64(BX)(SI*1), Z4, Z3
+	MOVWLZX     4(CX), R9
+	KMOVW       R9, K1
+	POPCNTL     R9, R9
+	VEXPANDPS.Z (AX)(DX*4), K1, Z4
+	ADDQ        R9, DX
+	VFMADD231PS 128(BX), Z4, Z0
+	VFMADD231PS 128(BX)(SI*1), Z4, Z1
+	MOVWLZX     6(CX), R9
+	KMOVW       R9, K1
+	POPCNTL     R9, R9
+	VEXPANDPS.Z (AX)(DX*4), K1, Z4
+	ADDQ        R9, DX
+	VFMADD231PS 192(BX), Z4, Z2
+	VFMADD231PS 192(BX)(SI*1), Z4, Z3
+	PREFETCHT0  4096(AX)(DX*4)
+	PREFETCHT0  4160(AX)(DX*4)
+	PREFETCHT0  1024(CX)
+	ADDQ        $+8, CX
+	ADDQ        $+256, BX
+	DECQ        DI
+	JNZ         word
+
+last:
+	TESTQ R8, R8
+	JZ    sum
+	MOVQ  R8, BX
+	XORQ  R8, R8
+	MOVQ  $0x00000100, SI
+	MOVQ  $0x00000001, DI
+	JMP   word
+
+sum:
+	MOVQ          8(SP), BX
+	ADDQ          $0x04, 8(SP)
+	MOVQ          ldy+64(FP), SI
+	VADDPS        Z2, Z0, Z0
+	VADDPS        Z3, Z1, Z1
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VADDPS        Y2, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X2
+	VADDPS        X2, X0, X0
+	VMOVHLPS      X0, X0, X2
+	VADDPS        X2, X0, X0
+	VMOVSHDUP     X0, X2
+	VADDPS        X2, X0, X0
+	VMOVSS        X0, (BX)
+	LEAQ          (BX)(SI*4), BX
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPS        X0, X1, X1
+	VMOVHLPS      X1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, (BX)
+	DECQ          (SP)
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func bitmap_f32_1x4_avx512(rows int, words int, bits *uint64, value *float32, x *float32, ldx int, tail *float32, y *float32, ldy int)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+, POPCNT
+TEXT ·bitmap_f32_1x4_avx512(SB), NOSPLIT, $16-72
+	MOVQ rows+0(FP), AX
+	MOVQ AX, (SP)
+	MOVQ y+56(FP), AX
+	MOVQ AX, 8(SP)
+	MOVQ value+24(FP), AX
+	MOVQ bits+16(FP), CX
+	XORQ DX, DX
+	MOVL $0x0000ffff, BX
+
+row:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	MOVQ   x+32(FP), BX
+	MOVQ   ldx+40(FP), SI
+	SHLQ   $0x02, SI
+	LEAQ   (SI)(SI*2), DI
+	MOVQ   words+8(FP), R8
+	MOVQ   tail+48(FP), R9
+	TESTQ  R9, R9
+	JZ     whole
+	DECQ   R8
+
+whole:
+	TESTQ R8, R8
+	JZ    last
+
+word:
+	MOVWLZX     (CX), R10
+	KMOVW       R10, K1
+	POPCNTL     R10, R10
+	VEXPANDPS.Z (AX)(DX*4), K1, Z8
+	ADDQ        R10, DX
+	VFMADD231PS (BX), Z8, Z0
+	VFMADD231PS (BX)(SI*1), Z8, Z1
+	VFMADD231PS (BX)(SI*2), Z8, Z2
+	VFMADD231PS (BX)(DI*1), Z8, Z3
+	MOVWLZX     2(CX), R10
+	KMOVW       R10, K1
+	POPCNTL     R10, R10
+	VEXPANDPS.Z (AX)(DX*4), K1, Z8
+	ADDQ        R10, DX
+	VFMADD231PS 64(BX), Z8, Z4
+	VFMADD231PS 64(BX)(SI*1), Z8, Z5
+	VFMADD231PS 64(BX)(SI*2), Z8, Z6
+	VFMADD231PS 64(BX)(DI*1), Z8, Z7
+	MOVWLZX     4(CX), R10
+	KMOVW       R10, K1
+	POPCNTL     R10, R10
+	VEXPANDPS.Z (AX)(DX*4), K1, Z8
+	ADDQ        R10, DX
+	VFMADD231PS 128(BX), Z8, Z0
+	VFMADD231PS 128(BX)(SI*1), Z8, Z1
+	VFMADD231PS 128(BX)(SI*2), Z8, Z2
+	VFMADD231PS 128(BX)(DI*1), Z8, Z3
+	MOVWLZX     6(CX), R10
+	KMOVW       R10, K1
+	POPCNTL     R10, R10
+	VEXPANDPS.Z (AX)(DX*4), K1, Z8
+	ADDQ        R10, DX
+	VFMADD231PS 192(BX), Z8, Z4
+	VFMADD231PS 192(BX)(SI*1), Z8, Z5
+	VFMADD231PS 192(BX)(SI*2), Z8, Z6
+	VFMADD231PS 192(BX)(DI*1), Z8, Z7
+	PREFETCHT0  4096(AX)(DX*4)
+	PREFETCHT0  4160(AX)(DX*4)
+	PREFETCHT0  1024(CX)
+	ADDQ        $+8, CX
+	ADDQ        $+256, BX
+	DECQ        R8
+	JNZ         word
+
+last:
+	TESTQ R9, R9
+	JZ    sum
+	MOVQ  R9, BX
+	XORQ  R9, R9
+	MOVQ  $0x00000100, SI
+	LEAQ  (SI)(SI*2), DI
+	MOVQ  $0x00000001, R8
+	JMP   word
+
+sum:
+	MOVQ          8(SP), BX
+	ADDQ          $0x04, 8(SP)
+	MOVQ          ldy+64(FP), SI
+	VADDPS        Z4, Z0, Z0
+	VADDPS        Z5, Z1, Z1
+	VADDPS        Z6, Z2, Z2
+	VADDPS        Z7, Z3, Z3
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X4
+	VADDPS        X4, X0, X0
+	VMOVHLPS      X0, X0, X4
+	VADDPS        X4, X0, X0
+	VMOVSHDUP     X0, X4
+	VADDPS        X4, X0, X0
+	VMOVSS        X0, (BX)
+	LEAQ          (BX)(SI*4), BX
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPS        X0, X1, X1
+	VMOVHLPS      X1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, (BX)
+	LEAQ          (BX)(SI*4), BX
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X0
+	VADDPS        X0, X2, X2
+	VMOVHLPS      X2, X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSHDUP     X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSS        X2, (BX)
+	LEAQ          (BX)(SI*4), BX
+	VEXTRACTF64X4 $0x01, Z3, Y0
+	VADDPS        Y0, Y3, Y3
+	VEXTRACTF128  $0x01, Y3, X0
+	VADDPS        X0, X3, X3
+	VMOVHLPS      X3, X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSHDUP     X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSS        X3, (BX)
+	DECQ          (SP)
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func bitmap_f32_1x8_avx512(rows int, words int, bits *uint64, value *float32, x *float32, ldx int, tail *float32, y *float32, ldy int)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+, POPCNT
+TEXT ·bitmap_f32_1x8_avx512(SB), NOSPLIT, $16-72
+	MOVQ rows+0(FP), AX
+	MOVQ AX, (SP)
+	MOVQ y+56(FP), AX
+	MOVQ AX, 8(SP)
+	MOVQ value+24(FP), AX
+	MOVQ bits+16(FP), CX
+	XORQ DX, DX
+	MOVL $0x0000ffff, BX
+
+row:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	MOVQ   x+32(FP), BX
+	MOVQ   ldx+40(FP), DI
+	SHLQ   $0x02, DI
+	LEAQ   (DI)(DI*2), R8
+	LEAQ   (BX)(DI*4), SI
+	MOVQ   words+8(FP), R9
+	MOVQ   tail+48(FP), R10
+	TESTQ  R10, R10
+	JZ     whole
+	DECQ   R9
+
+whole:
+	TESTQ R9, R9
+	JZ    last
+
+word:
+	MOVWLZX     (CX), R11
+	KMOVW       R11, K1
+	POPCNTL     R11, R11
+	VEXPANDPS.Z (AX)(DX*4), K1, Z8
+	ADDQ        R11, DX
+	VFMADD231PS (BX), Z8, Z0
+	VFMADD231PS (BX)(DI*1), Z8, Z1
+	VFMADD231PS (BX)(DI*2), Z8, Z2
+	VFMADD231PS (BX)(R8*1), Z8, Z3
+	VFMADD231PS (SI), Z8, Z4
+	VFMADD231PS (SI)(DI*1), Z8, Z5
+	VFMADD231PS (SI)(DI*2), Z8, Z6
+	VFMADD231PS (SI)(R8*1), Z8, Z7
+	MOVWLZX     2(CX), R11
+	KMOVW       R11, K1
+	POPCNTL     R11, R11
+	VEXPANDPS.Z (AX)(DX*4), K1, Z8
+	ADDQ        R11, DX
+	VFMADD231PS 64(BX), Z8, Z0
+	VFMADD231PS 64(BX)(DI*1), Z8, Z1
+	VFMADD231PS 64(BX)(DI*2), Z8, Z2
+	VFMADD231PS 64(BX)(R8*1), Z8, Z3
+	VFMADD231PS 64(SI), Z8, Z4
+	VFMADD231PS 64(SI)(DI*1), Z8, Z5
+	VFMADD231PS 64(SI)(DI*2), Z8, Z6
+	VFMADD231PS 64(SI)(R8*1), Z8, Z7
+	MOVWLZX     4(CX), R11
+	KMOVW       R11, K1
+	POPCNTL     R11, R11
+	VEXPANDPS.Z (AX)(DX*4), K1, Z8
+	ADDQ        R11, DX
+	VFMADD231PS 128(BX), Z8, Z0
+	VFMADD231PS 128(BX)(DI*1), Z8, Z1
+	VFMADD231PS 128(BX)(DI*2), Z8, Z2
+	VFMADD231PS 128(BX)(R8*1), Z8, Z3
+	VFMADD231PS 128(SI), Z8, Z4
+	VFMADD231PS 128(SI)(DI*1), Z8, Z5
+	VFMADD231PS 128(SI)(DI*2), Z8, Z6
+	VFMADD231PS 128(SI)(R8*1), Z8, Z7
+	MOVWLZX     6(CX), R11
+	KMOVW       R11, K1
+	POPCNTL     R11, R11
+	VEXPANDPS.Z (AX)(DX*4), K1, Z8
+	ADDQ        R11, DX
+	VFMADD231PS 192(BX), Z8, Z0
+	VFMADD231PS 192(BX)(DI*1), Z8, Z1
+	VFMADD231PS 192(BX)(DI*2), Z8, Z2
+	VFMADD231PS 192(BX)(R8*1), Z8, Z3
+	VFMADD231PS 192(SI), Z8, Z4
+	VFMADD231PS 192(SI)(DI*1), Z8, Z5
+	VFMADD231PS 192(SI)(DI*2), Z8, Z6
+	VFMADD231PS 192(SI)(R8*1), Z8, Z7
+	PREFETCHT0  4096(AX)(DX*4)
+	PREFETCHT0  4160(AX)(DX*4)
+	PREFETCHT0  1024(CX)
+	ADDQ        $+8, CX
+	ADDQ        $+256, BX
+	ADDQ        $+256, SI
+	DECQ        R9
+	JNZ         word
+
+last:
+	TESTQ R10, R10
+	JZ    sum
+	MOVQ  R10, BX
+	XORQ  R10, R10
+	MOVQ  $0x00000100, DI
+	LEAQ  (DI)(DI*2), R8
+	LEAQ  (BX)(DI*4), SI
+	MOVQ  $0x00000001, R9
+	JMP   word
+
+sum:
+	MOVQ          8(SP), BX
+	ADDQ          $0x04, 8(SP)
+	MOVQ          ldy+64(FP), SI
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y8, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X8
+	VADDPS        X8, X0, X0
+	VMOVHLPS      X0, X0, X8
+	VADDPS        X8, X0, X0
+	VMOVSHDUP     X0, X8
+	VADDPS        X8, X0, X0
+	VMOVSS        X0, (BX)
+	LEAQ          (BX)(SI*4), BX
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPS        X0, X1, X1
+	VMOVHLPS      X1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, (BX)
+	LEAQ          (BX)(SI*4), BX
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X0
+	VADDPS        X0, X2, X2
+	VMOVHLPS      X2, X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSHDUP     X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSS        X2, (BX)
+	LEAQ          (BX)(SI*4), BX
+	VEXTRACTF64X4 $0x01, Z3, Y0
+	VADDPS        Y0, Y3, Y3
+	VEXTRACTF128  $0x01, Y3, X0
+	VADDPS        X0, X3, X3
+	VMOVHLPS      X3, X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSHDUP     X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSS        X3, (BX)
+	LEAQ          (BX)(SI*4), BX
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X0
+	VADDPS        X0, X4, X4
+	VMOVHLPS      X4, X4, X0
+	VADDPS        X0, X4, X4
+	VMOVSHDUP     X4, X0
+	VADDPS        X0, X4, X4
+	VMOVSS        X4, (BX)
+	LEAQ          (BX)(SI*4), BX
+	VEXTRACTF64X4 $0x01, Z5, Y0
+	VADDPS        Y0, Y5, Y5
+	VEXTRACTF128  $0x01, Y5, X0
+	VADDPS        X0, X5, X5
+	VMOVHLPS      X5, X5, X0
+	VADDPS        X0, X5, X5
+	VMOVSHDUP     X5, X0
+	VADDPS        X0, X5, X5
+	VMOVSS        X5, (BX)
+	LEAQ          (BX)(SI*4), BX
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPS        Y0, Y6, Y6
+	VEXTRACTF128  $0x01, Y6, X0
+	VADDPS        X0, X6, X6
+	VMOVHLPS      X6, X6, X0
+	VADDPS        X0, X6, X6
+	VMOVSHDUP     X6, X0
+	VADDPS        X0, X6, X6
+	VMOVSS        X6, (BX)
+	LEAQ          (BX)(SI*4), BX
+	VEXTRACTF64X4 $0x01, Z7, Y0
+	VADDPS        Y0, Y7, Y7
+	VEXTRACTF128  $0x01, Y7, X0
+	VADDPS        X0, X7, X7
+	VMOVHLPS      X7, X7, X0
+	VADDPS        X0, X7, X7
+	VMOVSHDUP     X7, X0
+	VADDPS        X0, X7, X7
+	VMOVSS        X7, (BX)
+	DECQ          (SP)
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func bitmap_f16_1x1_avx512(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+, POPCNT
+TEXT ·bitmap_f16_1x1_avx512(SB), NOSPLIT, $16-72
+	MOVQ rows+0(FP), AX
+	MOVQ AX, (SP)
+	MOVQ y+56(FP), AX
+	MOVQ AX, 8(SP)
+	MOVQ value+24(FP), AX
+	MOVQ bits+16(FP), CX
+	XORQ DX, DX
+	MOVL $0x0000ffff, BX
+
+row:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	MOVQ   x+32(FP), SI
+	MOVQ   ldx+40(FP), DI
+	SHLQ   $0x02, DI
+	MOVQ   words+8(FP), DI
+	MOVQ   tail+48(FP), R8
+	TESTQ  R8, R8
+	JZ     whole
+	DECQ   DI
+
+whole:
+	TESTQ DI, DI
+	JZ    last
+
+word:
+	MOVWLZX     (CX), R9
+	KMOVW       R9, K1
+	POPCNTL     R9, R9
+	BZHIL       R9, BX, R10
+	KMOVW       R10, K2
+	VCVTPH2PS.Z (AX)(DX*2), K2, Z4
+	VEXPANDPS.Z Z4, K1, Z4
+	ADDQ        R9, DX
+	VFMADD231PS (SI), Z4, Z0
+	MOVWLZX     2(CX), R9
+	KMOVW       R9, K1
+	POPCNTL     R9, R9
+	BZHIL       R9, BX, R10
+	KMOVW       R10, K2
+	VCVTPH2PS.Z (AX)(DX*2), K2, Z4
+	VEXPANDPS.Z Z4, K1, Z4
+	ADDQ        R9, DX
+	VFMADD231PS 64(SI), Z4, Z1
+	MOVWLZX     4(CX), R9
+	KMOVW       R9, K1
+	POPCNTL     R9, R9
+	BZHIL       R9, BX, R10
+	KMOVW       R10, K2
+	VCVTPH2PS.Z (AX)(DX*2), K2, Z4
+	VEXPANDPS.Z Z4, K1, Z4
+	ADDQ        R9, DX
+	VFMADD231PS 128(SI), Z4, Z2
+	MOVWLZX     6(CX), R9
+	KMOVW       R9, K1
+	POPCNTL     R9, R9
+	BZHIL       R9, BX, R10
+	KMOVW       R10, K2
+	VCVTPH2PS.Z (AX)(DX*2), K2, Z4
+	VEXPANDPS.Z Z4, K1, Z4
+	ADDQ        R9, DX
+	VFMADD231PS 192(SI), Z4, Z3
+	PREFETCHT0  4096(AX)(DX*2)
+	PREFETCHT0  1024(CX)
+	ADDQ        $+8, CX
+	ADDQ        $+256, SI
+	DECQ        DI
+	JNZ         word
+
+last:
+	TESTQ R8, R8
+	JZ    sum
+	MOVQ  R8, SI
+	XORQ  R8, R8
+	MOVQ  $0x00000100, DI
+	MOVQ  $0x00000001, DI
+	JMP   word
+
+sum:
+	MOVQ          8(SP), SI
+	ADDQ          $0x04, 8(SP)
+	MOVQ          ldy+64(FP), DI
+	VADDPS        Z2, Z0, Z0
+	VADDPS        Z3, Z1, Z1
+	VADDPS        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVHLPS      X0, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSHDUP     X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSS        X0, (SI)
+	DECQ          (SP)
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func bitmap_f16_1x2_avx512(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+, POPCNT
+TEXT ·bitmap_f16_1x2_avx512(SB), NOSPLIT, $16-72
+	MOVQ rows+0(FP), AX
+	MOVQ AX, (SP)
+	MOVQ y+56(FP), AX
+	MOVQ AX, 8(SP)
+	MOVQ value+24(FP), AX
+	MOVQ bits+16(FP), CX
+	XORQ DX, DX
+	MOVL $0x0000ffff, BX
+
+row:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	MOVQ   x+32(FP), SI
+	MOVQ   ldx+40(FP), DI
+	SHLQ   $0x02, DI
+	MOVQ   words+8(FP), R8
+	MOVQ   tail+48(FP), R9
+	TESTQ  R9, R9
+	JZ     whole
+	DECQ   R8
+
+whole:
+	TESTQ R8, R8
+	JZ    last
+
+word:
+	MOVWLZX     (CX), R10
+	KMOVW       R10, K1
+	POPCNTL     R10, R10
+	BZHIL       R10, BX, R11
+	KMOVW       R11, K2
+	VCVTPH2PS.Z (AX)(DX*2), K2, Z4
+	VEXPANDPS.Z Z4, K1, Z4
+	ADDQ        R10, DX
+	VFMADD231PS (SI), Z4, Z0
+	VFMADD231PS (SI)(DI*1), Z4, Z1
+	MOVWLZX     2(CX), R10
+	KMOVW       R10, K1
+	POPCNTL     R10, R10
+	BZHIL       R10, BX, R11
+	KMOVW       R11, K2
+	VCVTPH2PS.Z (AX)(DX*2), K2, Z4
+	VEXPANDPS.Z Z4, K1, Z4
+	ADDQ        R10, DX
+	VFMADD231PS 64(SI), Z4, Z2
+	VFMADD231PS 64(SI)(DI*1), Z4, Z3
+	MOVWLZX     4(CX), R10
+	KMOVW       R10, K1
+	POPCNTL     R10, R10
+	BZHIL       R10, BX, R11
+	KMOVW       R11, K2
+	VCVTPH2PS.Z (AX)(DX*2), K2, Z4
+	VEXPANDPS.Z Z4, K1, Z4
+	ADDQ        R10, DX
+	VFMADD231PS 128(SI), Z4, Z0
+	VFMADD231PS 128(SI)(DI*1), Z4, Z1
+	MOVWLZX     6(CX), R10
+	KMOVW       R10, K1
+	POPCNTL     R10, R10
+	BZHIL       R10, BX, R11
+	KMOVW       R11, K2
+	VCVTPH2PS.Z (AX)(DX*2), K2, Z4
+	VEXPANDPS.Z Z4, K1, Z4
+	ADDQ        R10, DX
+	VFMADD231PS 192(SI), Z4, Z2
+	VFMADD231PS 192(SI)(DI*1), Z4, Z3
+	PREFETCHT0  4096(AX)(DX*2)
+	PREFETCHT0  1024(CX)
+	ADDQ        $+8, CX
+	ADDQ        $+256, SI
+	DECQ        R8
+	JNZ         word
+
+last:
+	TESTQ R9, R9
+	JZ    sum
+	MOVQ  R9, SI
+	XORQ  R9, R9
+	MOVQ  $0x00000100, DI
+	MOVQ  $0x00000001, R8
+	JMP   word
+
+sum:
+	MOVQ          8(SP), SI
+	ADDQ          $0x04, 8(SP)
+	MOVQ          ldy+64(FP), DI
+	VADDPS        Z2, Z0, Z0
+	VADDPS        Z3, Z1, Z1
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VADDPS        Y2, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X2
+	VADDPS        X2, X0, X0
+	VMOVHLPS      X0, X0, X2
+	VADDPS        X2, X0, X0
+	VMOVSHDUP     X0, X2
+	VADDPS        X2, X0, X0
+	VMOVSS        X0, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPS        X0, X1, X1
+	VMOVHLPS      X1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, (SI)
+	DECQ          (SP)
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func bitmap_f16_1x4_avx512(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+, POPCNT
+TEXT ·bitmap_f16_1x4_avx512(SB), NOSPLIT, $16-72
+	MOVQ rows+0(FP), AX
+	MOVQ AX, (SP)
+	MOVQ y+56(FP), AX
+	MOVQ AX, 8(SP)
+	MOVQ value+24(FP), AX
+	MOVQ bits+16(FP), CX
+	XORQ DX, DX
+	MOVL $0x0000ffff, BX
+
+row:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	MOVQ   x+32(FP), SI
+	MOVQ   ldx+40(FP), DI
+	SHLQ   $0x02, DI
+	LEAQ   (DI)(DI*2), R8
+	MOVQ   words+8(FP), R9
+	MOVQ   tail+48(FP), R10
+	TESTQ  R10, R10
+	JZ     whole
+	DECQ   R9
+
+whole:
+	TESTQ R9, R9
+	JZ    last
+
+word:
+	MOVWLZX     (CX), R11
+	KMOVW       R11, K1
+	POPCNTL     R11, R11
+	BZHIL       R11, BX, R12
+	KMOVW       R12, K2
+	VCVTPH2PS.Z (AX)(DX*2), K2, Z8
+	VEXPANDPS.Z Z8, K1, Z8
+	ADDQ        R11, DX
+	VFMADD231PS (SI), Z8, Z0
+	VFMADD231PS (SI)(DI*1), Z8, Z1
+	VFMADD231PS (SI)(DI*2), Z8, Z2
+	VFMADD231PS (SI)(R8*1), Z8, Z3
+	MOVWLZX     2(CX), R11
+	KMOVW       R11, K1
+	POPCNTL     R11, R11
+	BZHIL       R11, BX, R12
+	KMOVW       R12, K2
+	VCVTPH2PS.Z (AX)(DX*2), K2, Z8
+	VEXPANDPS.Z Z8, K1, Z8
+	ADDQ        R11, DX
+	VFMADD231PS 64(SI), Z8, Z4
+	VFMADD231PS 64(SI)(DI*1), Z8, Z5
+	VFMADD231PS 64(SI)(DI*2), Z8, Z6
+	VFMADD231PS 64(SI)(R8*1), Z8, Z7
+	MOVWLZX     4(CX), R11
+	KMOVW       R11, K1
+	POPCNTL     R11, R11
+	BZHIL       R11, BX, R12
+	KMOVW       R12, K2
+	VCVTPH2PS.Z (AX)(DX*2), K2, Z8
+	VEXPANDPS.Z Z8, K1, Z8
+	ADDQ        R11, DX
+	VFMADD231PS 128(SI), Z8, Z0
+	VFMADD231PS 128(SI)(DI*1), Z8, Z1
+	VFMADD231PS 128(SI)(DI*2), Z8, Z2
+	VFMADD231PS 128(SI)(R8*1), Z8, Z3
+	MOVWLZX     6(CX), R11
+	KMOVW       R11, K1
+	POPCNTL     R11, R11
+	BZHIL       R11, BX, R12
+	KMOVW       R12, K2
+	VCVTPH2PS.Z (AX)(DX*2), K2, Z8
+	VEXPANDPS.Z Z8, K1, Z8
+	ADDQ        R11, DX
+	VFMADD231PS 192(SI), Z8, Z4
+	VFMADD231PS 192(SI)(DI*1), Z8, Z5
+	VFMADD231PS 192(SI)(DI*2), Z8, Z6
+	VFMADD231PS 192(SI)(R8*1), Z8, Z7
+	PREFETCHT0  4096(AX)(DX*2)
+	PREFETCHT0  1024(CX)
+	ADDQ        $+8, CX
+	ADDQ        $+256, SI
+	DECQ        R9
+	JNZ         word
+
+last:
+	TESTQ R10, R10
+	JZ    sum
+	MOVQ  R10, SI
+	XORQ  R10, R10
+	MOVQ  $0x00000100, DI
+	LEAQ  (DI)(DI*2), R8
+	MOVQ  $0x00000001, R9
+	JMP   word
+
+sum:
+	MOVQ          8(SP), SI
+	ADDQ          $0x04, 8(SP)
+	MOVQ          ldy+64(FP), DI
+	VADDPS        Z4, Z0, Z0
+	VADDPS        Z5, Z1, Z1
+	VADDPS        Z6, Z2, Z2
+	VADDPS        Z7, Z3, Z3
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X4
+	VADDPS        X4, X0, X0
+	VMOVHLPS      X0, X0, X4
+	VADDPS        X4, X0, X0
+	VMOVSHDUP     X0, X4
+	VADDPS        X4, X0, X0
+	VMOVSS        X0, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPS        X0, X1, X1
+	VMOVHLPS      X1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X0
+	VADDPS        X0, X2, X2
+	VMOVHLPS      X2, X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSHDUP     X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSS        X2, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z3, Y0
+	VADDPS        Y0, Y3, Y3
+	VEXTRACTF128  $0x01, Y3, X0
+	VADDPS        X0, X3, X3
+	VMOVHLPS      X3, X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSHDUP     X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSS        X3, (SI)
+	DECQ          (SP)
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func bitmap_f16_1x8_avx512(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+, POPCNT
+TEXT ·bitmap_f16_1x8_avx512(SB), NOSPLIT, $16-72
+	MOVQ rows+0(FP), AX
+	MOVQ AX, (SP)
+	MOVQ y+56(FP), AX
+	MOVQ AX, 8(SP)
+	MOVQ value+24(FP), AX
+	MOVQ bits+16(FP), CX
+	XORQ DX, DX
+	MOVL $0x0000ffff, BX
+
+row:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	MOVQ   x+32(FP), SI
+	MOVQ   ldx+40(FP), R8
+	SHLQ   $0x02, R8
+	LEAQ   (R8)(R8*2), R9
+	LEAQ   (SI)(R8*4), DI
+	MOVQ   words+8(FP), R10
+	MOVQ   tail+48(FP), R11
+	TESTQ  R11, R11
+	JZ     whole
+	DECQ   R10
+
+whole:
+	TESTQ R10, R10
+	JZ    last
+
+word:
+	MOVWLZX     (CX), R12
+	KMOVW       R12, K1
+	POPCNTL     R12, R12
+	BZHIL       R12, BX, R13
+	KMOVW       R13, K2
+	VCVTPH2PS.Z (AX)(DX*2), K2, Z8
+	VEXPANDPS.Z Z8, K1, Z8
+	ADDQ        R12, DX
+	VFMADD231PS (SI), Z8, Z0
+	VFMADD231PS (SI)(R8*1), Z8, Z1
+	VFMADD231PS (SI)(R8*2), Z8, Z2
+	VFMADD231PS (SI)(R9*1), Z8, Z3
+	VFMADD231PS (DI), Z8, Z4
+	VFMADD231PS (DI)(R8*1), Z8, Z5
+	VFMADD231PS (DI)(R8*2), Z8, Z6
+	VFMADD231PS (DI)(R9*1), Z8, Z7
+	MOVWLZX     2(CX), R12
+	KMOVW       R12, K1
+	POPCNTL     R12, R12
+	BZHIL       R12, BX, R13
+	KMOVW       R13, K2
+	VCVTPH2PS.Z (AX)(DX*2), K2, Z8
+	VEXPANDPS.Z Z8, K1, Z8
+	ADDQ        R12, DX
+	VFMADD231PS 64(SI), Z8, Z0
+	VFMADD231PS 64(SI)(R8*1), Z8, Z1
+	VFMADD231PS 64(SI)(R8*2), Z8, Z2
+	VFMADD231PS 64(SI)(R9*1), Z8, Z3
+	VFMADD231PS 64(DI), Z8, Z4
+	VFMADD231PS 64(DI)(R8*1), Z8, Z5
+	VFMADD231PS 64(DI)(R8*2), Z8, Z6
+	VFMADD231PS 64(DI)(R9*1), Z8, Z7
+	MOVWLZX     4(CX), R12
+	KMOVW       R12, K1
+	POPCNTL     R12, R12
+	BZHIL       R12, BX, R13
+	KMOVW       R13, K2
+	VCVTPH2PS.Z (AX)(DX*2), K2, Z8
+	VEXPANDPS.Z Z8, K1, Z8
+	ADDQ        R12, DX
+	VFMADD231PS 128(SI), Z8, Z0
+	VFMADD231PS 128(SI)(R8*1), Z8, Z1
+	VFMADD231PS 128(SI)(R8*2), Z8, Z2
+	VFMADD231PS 128(SI)(R9*1), Z8, Z3
+	VFMADD231PS 128(DI), Z8, Z4
+	VFMADD231PS 128(DI)(R8*1), Z8, Z5
+	VFMADD231PS 128(DI)(R8*2), Z8, Z6
+	VFMADD231PS 128(DI)(R9*1), Z8, Z7
+	MOVWLZX     6(CX), R12
+	KMOVW       R12, K1
+	POPCNTL     R12, R12
+	BZHIL       R12, BX, R13
+	KMOVW       R13, K2
+	VCVTPH2PS.Z (AX)(DX*2), K2, Z8
+	VEXPANDPS.Z Z8, K1, Z8
+	ADDQ        R12, DX
+	VFMADD231PS 192(SI), Z8, Z0
+	VFMADD231PS 192(SI)(R8*1), Z8, Z1
+	VFMADD231PS 192(SI)(R8*2), Z8, Z2
+	VFMADD231PS 192(SI)(R9*1), Z8, Z3
+	VFMADD231PS 192(DI), Z8, Z4
+	VFMADD231PS 192(DI)(R8*1), Z8, Z5
+	VFMADD231PS 192(DI)(R8*2), Z8, Z6
+	VFMADD231PS 192(DI)(R9*1), Z8, Z7
+	PREFETCHT0  4096(AX)(DX*2)
+	PREFETCHT0  1024(CX)
+	ADDQ        $+8, CX
+	ADDQ        $+256, SI
+	ADDQ        $+256, DI
+	DECQ        R10
+	JNZ         word
+
+last:
+	TESTQ R11, R11
+	JZ    sum
+	MOVQ  R11, SI
+	XORQ  R11, R11
+	MOVQ  $0x00000100, R8
+	LEAQ  (R8)(R8*2), R9
+	LEAQ  (SI)(R8*4), DI
+	MOVQ  $0x00000001, R10
+	JMP   word
+
+sum:
+	MOVQ          8(SP), SI
+	ADDQ          $0x04, 8(SP)
+	MOVQ          ldy+64(FP), DI
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y8, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X8
+	VADDPS        X8, X0, X0
+	VMOVHLPS      X0, X0, X8
+	VADDPS        X8, X0, X0
+	VMOVSHDUP     X0, X8
+	VADDPS        X8, X0, X0
+	VMOVSS        X0, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPS        X0, X1, X1
+	VMOVHLPS      X1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X0
+	VADDPS        X0, X2, X2
+	VMOVHLPS      X2, X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSHDUP     X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSS        X2, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z3, Y0
+	VADDPS        Y0, Y3, Y3
+	VEXTRACTF128  $0x01, Y3, X0
+	VADDPS        X0, X3, X3
+	VMOVHLPS      X3, X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSHDUP     X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSS        X3, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X0
+	VADDPS        X0, X4, X4
+	VMOVHLPS      X4, X4, X0
+	VADDPS        X0, X4, X4
+	VMOVSHDUP     X4, X0
+	VADDPS        X0, X4, X4
+	VMOVSS        X4, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z5, Y0
+	VADDPS        Y0, Y5, Y5
+	VEXTRACTF128  $0x01, Y5, X0
+	VADDPS        X0, X5, X5
+	VMOVHLPS      X5, X5, X0
+	VADDPS        X0, X5, X5
+	VMOVSHDUP     X5, X0
+	VADDPS        X0, X5, X5
+	VMOVSS        X5, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPS        Y0, Y6, Y6
+	VEXTRACTF128  $0x01, Y6, X0
+	VADDPS        X0, X6, X6
+	VMOVHLPS      X6, X6, X0
+	VADDPS        X0, X6, X6
+	VMOVSHDUP     X6, X0
+	VADDPS        X0, X6, X6
+	VMOVSS        X6, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z7, Y0
+	VADDPS        Y0, Y7, Y7
+	VEXTRACTF128  $0x01, Y7, X0
+	VADDPS        X0, X7, X7
+	VMOVHLPS      X7, X7, X0
+	VADDPS        X0, X7, X7
+	VMOVSHDUP     X7, X0
+	VADDPS        X0, X7, X7
+	VMOVSS        X7, (SI)
+	DECQ          (SP)
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func bitmap_bf16_1x1_avx512(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+, POPCNT
+TEXT ·bitmap_bf16_1x1_avx512(SB), NOSPLIT, $16-72
+	MOVQ rows+0(FP), AX
+	MOVQ AX, (SP)
+	MOVQ y+56(FP), AX
+	MOVQ AX, 8(SP)
+	MOVQ value+24(FP), AX
+	MOVQ bits+16(FP), CX
+	XORQ DX, DX
+	MOVL $0x0000ffff, BX
+
+row:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	MOVQ   x+32(FP), SI
+	MOVQ   ldx+40(FP), DI
+	SHLQ   $0x02, DI
+	MOVQ   words+8(FP), DI
+	MOVQ   tail+48(FP), R8
+	TESTQ  R8, R8
+	JZ     whole
+	DECQ   DI
+
+whole:
+	TESTQ DI, DI
+	JZ    last
+
+word:
+	MOVWLZX     (CX), R9
+	KMOVW       R9, K1
+	POPCNTL     R9, R9
+	BZHIL       R9, BX, R10
+	KMOVW       R10, K2
+	VPMOVZXWD.Z (AX)(DX*2), K2, Z4
+	VPSLLD      $0x10, Z4, Z4
+	VEXPANDPS.Z Z4, K1, Z4
+	ADDQ        R9, DX
+	VFMADD231PS (SI), Z4, Z0
+	MOVWLZX     2(CX), R9
+	KMOVW       R9, K1
+	POPCNTL     R9, R9
+	BZHIL       R9, BX, R10
+	KMOVW       R10, K2
+	VPMOVZXWD.Z (AX)(DX*2), K2, Z4
+	VPSLLD      $0x10, Z4, Z4
+	VEXPANDPS.Z Z4, K1, Z4
+	ADDQ        R9, DX
+	VFMADD231PS 64(SI), Z4, Z1
+	MOVWLZX     4(CX), R9
+	KMOVW       R9, K1
+	POPCNTL     R9, R9
+	BZHIL       R9, BX, R10
+	KMOVW       R10, K2
+	VPMOVZXWD.Z (AX)(DX*2), K2, Z4
+	VPSLLD      $0x10, Z4, Z4
+	VEXPANDPS.Z Z4, K1, Z4
+	ADDQ        R9, DX
+	VFMADD231PS 128(SI), Z4, Z2
+	MOVWLZX     6(CX), R9
+	KMOVW       R9, K1
+	POPCNTL     R9, R9
+	BZHIL       R9, BX, R10
+	KMOVW       R10, K2
+	VPMOVZXWD.Z (AX)(DX*2), K2, Z4
+	VPSLLD      $0x10, Z4, Z4
+	VEXPANDPS.Z Z4, K1, Z4
+	ADDQ        R9, DX
+	VFMADD231PS 192(SI), Z4, Z3
+	PREFETCHT0  4096(AX)(DX*2)
+	PREFETCHT0  1024(CX)
+	ADDQ        $+8, CX
+	ADDQ        $+256, SI
+	DECQ        DI
+	JNZ         word
+
+last:
+	TESTQ R8, R8
+	JZ    sum
+	MOVQ  R8, SI
+	XORQ  R8, R8
+	MOVQ  $0x00000100, DI
+	MOVQ  $0x00000001, DI
+	JMP   word
+
+sum:
+	MOVQ          8(SP), SI
+	ADDQ          $0x04, 8(SP)
+	MOVQ          ldy+64(FP), DI
+	VADDPS        Z2, Z0, Z0
+	VADDPS        Z3, Z1, Z1
+	VADDPS        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVHLPS      X0, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSHDUP     X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSS        X0, (SI)
+	DECQ          (SP)
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func bitmap_bf16_1x2_avx512(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+, POPCNT
+TEXT ·bitmap_bf16_1x2_avx512(SB), NOSPLIT, $16-72
+	MOVQ rows+0(FP), AX
+	MOVQ AX, (SP)
+	MOVQ y+56(FP), AX
+	MOVQ AX, 8(SP)
+	MOVQ value+24(FP), AX
+	MOVQ bits+16(FP), CX
+	XORQ DX, DX
+	MOVL $0x0000ffff, BX
+
+row:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	MOVQ   x+32(FP), SI
+	MOVQ   ldx+40(FP), DI
+	SHLQ   $0x02, DI
+	MOVQ   words+8(FP), R8
+	MOVQ   tail+48(FP), R9
+	TESTQ  R9, R9
+	JZ     whole
+	DECQ   R8
+
+whole:
+	TESTQ R8, R8
+	JZ    last
+
+word:
+	MOVWLZX     (CX), R10
+	KMOVW       R10, K1
+	POPCNTL     R10, R10
+	BZHIL       R10, BX, R11
+	KMOVW       R11, K2
+	VPMOVZXWD.Z (AX)(DX*2), K2, Z4
+	VPSLLD      $0x10, Z4, Z4
+	VEXPANDPS.Z Z4, K1, Z4
+	ADDQ        R10, DX
+	VFMADD231PS (SI), Z4, Z0
+	VFMADD231PS (SI)(DI*1), Z4, Z1
+	MOVWLZX     2(CX), R10
+	KMOVW       R10, K1
+	POPCNTL     R10, R10
+	BZHIL       R10, BX, R11
+	KMOVW       R11, K2
+	VPMOVZXWD.Z (AX)(DX*2), K2, Z4
+	VPSLLD      $0x10, Z4, Z4
+	VEXPANDPS.Z Z4, K1, Z4
+	ADDQ        R10, DX
+	VFMADD231PS 64(SI), Z4, Z2
+	VFMADD231PS 64(SI)(DI*1), Z4, Z3
+	MOVWLZX     4(CX), R10
+	KMOVW       R10, K1
+	POPCNTL     R10, R10
+	BZHIL       R10, BX, R11
+	KMOVW       R11, K2
+	VPMOVZXWD.Z (AX)(DX*2), K2, Z4
+	VPSLLD      $0x10, Z4, Z4
+	VEXPANDPS.Z Z4, K1, Z4
+	ADDQ        R10, DX
+	VFMADD231PS 128(SI), Z4, Z0
+	VFMADD231PS 128(SI)(DI*1), Z4, Z1
+	MOVWLZX     6(CX), R10
+	KMOVW       R10, K1
+	POPCNTL     R10, R10
+	BZHIL       R10, BX, R11
+	KMOVW       R11, K2
+	VPMOVZXWD.Z (AX)(DX*2), K2, Z4
+	VPSLLD      $0x10, Z4, Z4
+	VEXPANDPS.Z Z4, K1, Z4
+	ADDQ        R10, DX
+	VFMADD231PS 192(SI), Z4, Z2
+	VFMADD231PS 192(SI)(DI*1), Z4, Z3
+	PREFETCHT0  4096(AX)(DX*2)
+	PREFETCHT0  1024(CX)
+	ADDQ        $+8, CX
+	ADDQ        $+256, SI
+	DECQ        R8
+	JNZ         word
+
+last:
+	TESTQ R9, R9
+	JZ    sum
+	MOVQ  R9, SI
+	XORQ  R9, R9
+	MOVQ  $0x00000100, DI
+	MOVQ  $0x00000001, R8
+	JMP   word
+
+sum:
+	MOVQ          8(SP), SI
+	ADDQ          $0x04, 8(SP)
+	MOVQ          ldy+64(FP), DI
+	VADDPS        Z2, Z0, Z0
+	VADDPS        Z3, Z1, Z1
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VADDPS        Y2, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X2
+	VADDPS        X2, X0, X0
+	VMOVHLPS      X0, X0, X2
+	VADDPS        X2, X0, X0
+	VMOVSHDUP     X0, X2
+	VADDPS        X2, X0, X0
+	VMOVSS        X0, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPS        X0, X1, X1
+	VMOVHLPS      X1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, (SI)
+	DECQ          (SP)
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func bitmap_bf16_1x4_avx512(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+, POPCNT
+TEXT ·bitmap_bf16_1x4_avx512(SB), NOSPLIT, $16-72
+	MOVQ rows+0(FP), AX
+	MOVQ AX, (SP)
+	MOVQ y+56(FP), AX
+	MOVQ AX, 8(SP)
+	MOVQ value+24(FP), AX
+	MOVQ bits+16(FP), CX
+	XORQ DX, DX
+	MOVL $0x0000ffff, BX
+
+row:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	MOVQ   x+32(FP), SI
+	MOVQ   ldx+40(FP), DI
+	SHLQ   $0x02, DI
+	LEAQ   (DI)(DI*2), R8
+	MOVQ   words+8(FP), R9
+	MOVQ   tail+48(FP), R10
+	TESTQ  R10, R10
+	JZ     whole
+	DECQ   R9
+
+whole:
+	TESTQ R9, R9
+	JZ    last
+
+word:
+	MOVWLZX     (CX), R11
+	KMOVW       R11, K1
+	POPCNTL     R11, R11
+	BZHIL       R11, BX, R12
+	KMOVW       R12, K2
+	VPMOVZXWD.Z (AX)(DX*2), K2, Z8
+	VPSLLD      $0x10, Z8, Z8
+	VEXPANDPS.Z Z8, K1, Z8
+	ADDQ        R11, DX
+	VFMADD231PS (SI), Z8, Z0
+	VFMADD231PS (SI)(DI*1), Z8, Z1
+	VFMADD231PS (SI)(DI*2), Z8, Z2
+	VFMADD231PS (SI)(R8*1), Z8, Z3
+	MOVWLZX     2(CX), R11
+	KMOVW       R11, K1
+	POPCNTL     R11, R11
+	BZHIL       R11, BX, R12
+	KMOVW       R12, K2
+	VPMOVZXWD.Z (AX)(DX*2), K2, Z8
+	VPSLLD      $0x10, Z8, Z8
+	VEXPANDPS.Z Z8, K1, Z8
+	ADDQ        R11, DX
+	VFMADD231PS 64(SI), Z8, Z4
+	VFMADD231PS 64(SI)(DI*1), Z8, Z5
+	VFMADD231PS 64(SI)(DI*2), Z8, Z6
+	VFMADD231PS 64(SI)(R8*1), Z8, Z7
+	MOVWLZX     4(CX), R11
+	KMOVW       R11, K1
+	POPCNTL     R11, R11
+	BZHIL       R11, BX, R12
+	KMOVW       R12, K2
+	VPMOVZXWD.Z (AX)(DX*2), K2, Z8
+	VPSLLD      $0x10, Z8, Z8
+	VEXPANDPS.Z Z8, K1, Z8
+	ADDQ        R11, DX
+	VFMADD231PS 128(SI), Z8, Z0
+	VFMADD231PS 128(SI)(DI*1), Z8, Z1
+	VFMADD231PS 128(SI)(DI*2), Z8, Z2
+	VFMADD231PS 128(SI)(R8*1), Z8, Z3
+	MOVWLZX     6(CX), R11
+	KMOVW       R11, K1
+	POPCNTL     R11, R11
+	BZHIL       R11, BX, R12
+	KMOVW       R12, K2
+	VPMOVZXWD.Z (AX)(DX*2), K2, Z8
+	VPSLLD      $0x10, Z8, Z8
+	VEXPANDPS.Z Z8, K1, Z8
+	ADDQ        R11, DX
+	VFMADD231PS 192(SI), Z8, Z4
+	VFMADD231PS 192(SI)(DI*1), Z8, Z5
+	VFMADD231PS 192(SI)(DI*2), Z8, Z6
+	VFMADD231PS 192(SI)(R8*1), Z8, Z7
+	PREFETCHT0  4096(AX)(DX*2)
+	PREFETCHT0  1024(CX)
+	ADDQ        $+8, CX
+	ADDQ        $+256, SI
+	DECQ        R9
+	JNZ         word
+
+last:
+	TESTQ R10, R10
+	JZ    sum
+	MOVQ  R10, SI
+	XORQ  R10, R10
+	MOVQ  $0x00000100, DI
+	LEAQ  (DI)(DI*2), R8
+	MOVQ  $0x00000001, R9
+	JMP   word
+
+sum:
+	MOVQ          8(SP), SI
+	ADDQ          $0x04, 8(SP)
+	MOVQ          ldy+64(FP), DI
+	VADDPS        Z4, Z0, Z0
+	VADDPS        Z5, Z1, Z1
+	VADDPS        Z6, Z2, Z2
+	VADDPS        Z7, Z3, Z3
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X4
+	VADDPS        X4, X0, X0
+	VMOVHLPS      X0, X0, X4
+	VADDPS        X4, X0, X0
+	VMOVSHDUP     X0, X4
+	VADDPS        X4, X0, X0
+	VMOVSS        X0, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPS        X0, X1, X1
+	VMOVHLPS      X1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X0
+	VADDPS        X0, X2, X2
+	VMOVHLPS      X2, X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSHDUP     X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSS        X2, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z3, Y0
+	VADDPS        Y0, Y3, Y3
+	VEXTRACTF128  $0x01, Y3, X0
+	VADDPS        X0, X3, X3
+	VMOVHLPS      X3, X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSHDUP     X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSS        X3, (SI)
+	DECQ          (SP)
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func bitmap_bf16_1x8_avx512(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+, POPCNT
+TEXT ·bitmap_bf16_1x8_avx512(SB), NOSPLIT, $16-72
+	MOVQ rows+0(FP), AX
+	MOVQ AX, (SP)
+	MOVQ y+56(FP), AX
+	MOVQ AX, 8(SP)
+	MOVQ value+24(FP), AX
+	MOVQ bits+16(FP), CX
+	XORQ DX, DX
+	MOVL $0x0000ffff, BX
+
+row:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	MOVQ   x+32(FP), SI
+	MOVQ   ldx+40(FP), R8
+	SHLQ   $0x02, R8
+	LEAQ   (R8)(R8*2), R9
+	LEAQ   (SI)(R8*4), DI
+	MOVQ   words+8(FP), R10
+	MOVQ   tail+48(FP), R11
+	TESTQ  R11, R11
+	JZ     whole
+	DECQ   R10
+
+whole:
+	TESTQ R10, R10
+	JZ    last
+
+word:
+	MOVWLZX     (CX), R12
+	KMOVW       R12, K1
+	POPCNTL     R12, R12
+	BZHIL       R12, BX, R13
+	KMOVW       R13, K2
+	VPMOVZXWD.Z (AX)(DX*2), K2, Z8
+	VPSLLD      $0x10, Z8, Z8
+	VEXPANDPS.Z Z8, K1, Z8
+	ADDQ        R12, DX
+	VFMADD231PS (SI), Z8, Z0
+	VFMADD231PS (SI)(R8*1), Z8, Z1
+	VFMADD231PS (SI)(R8*2), Z8, Z2
+	VFMADD231PS (SI)(R9*1), Z8, Z3
+	VFMADD231PS (DI), Z8, Z4
+	VFMADD231PS (DI)(R8*1), Z8, Z5
+	VFMADD231PS (DI)(R8*2), Z8, Z6
+	VFMADD231PS (DI)(R9*1), Z8, Z7
+	MOVWLZX     2(CX), R12
+	KMOVW       R12, K1
+	POPCNTL     R12, R12
+	BZHIL       R12, BX, R13
+	KMOVW       R13, K2
+	VPMOVZXWD.Z (AX)(DX*2), K2, Z8
+	VPSLLD      $0x10, Z8, Z8
+	VEXPANDPS.Z Z8, K1, Z8
+	ADDQ        R12, DX
+	VFMADD231PS 64(SI), Z8, Z0
+	VFMADD231PS 64(SI)(R8*1), Z8, Z1
+	VFMADD231PS 64(SI)(R8*2), Z8, Z2
+	VFMADD231PS 64(SI)(R9*1), Z8, Z3
+	VFMADD231PS 64(DI), Z8, Z4
+	VFMADD231PS 64(DI)(R8*1), Z8, Z5
+	VFMADD231PS 64(DI)(R8*2), Z8, Z6
+	VFMADD231PS 64(DI)(R9*1), Z8, Z7
+	MOVWLZX     4(CX), R12
+	KMOVW       R12, K1
+	POPCNTL     R12, R12
+	BZHIL       R12, BX, R13
+	KMOVW       R13, K2
+	VPMOVZXWD.Z (AX)(DX*2), K2, Z8
+	VPSLLD      $0x10, Z8, Z8
+	VEXPANDPS.Z Z8, K1, Z8
+	ADDQ        R12, DX
+	VFMADD231PS 128(SI), Z8, Z0
+	VFMADD231PS 128(SI)(R8*1), Z8, Z1
+	VFMADD231PS 128(SI)(R8*2), Z8, Z2
+	VFMADD231PS 128(SI)(R9*1), Z8, Z3
+	VFMADD231PS 128(DI), Z8, Z4
+	VFMADD231PS 128(DI)(R8*1), Z8, Z5
+	VFMADD231PS 128(DI)(R8*2), Z8, Z6
+	VFMADD231PS 128(DI)(R9*1), Z8, Z7
+	MOVWLZX     6(CX), R12
+	KMOVW       R12, K1
+	POPCNTL     R12, R12
+	BZHIL       R12, BX, R13
+	KMOVW       R13, K2
+	VPMOVZXWD.Z (AX)(DX*2), K2, Z8
+	VPSLLD      $0x10, Z8, Z8
+	VEXPANDPS.Z Z8, K1, Z8
+	ADDQ        R12, DX
+	VFMADD231PS 192(SI), Z8, Z0
+	VFMADD231PS 192(SI)(R8*1), Z8, Z1
+	VFMADD231PS 192(SI)(R8*2), Z8, Z2
+	VFMADD231PS 192(SI)(R9*1), Z8, Z3
+	VFMADD231PS 192(DI), Z8, Z4
+	VFMADD231PS 192(DI)(R8*1), Z8, Z5
+	VFMADD231PS 192(DI)(R8*2), Z8, Z6
+	VFMADD231PS 192(DI)(R9*1), Z8, Z7
+	PREFETCHT0  4096(AX)(DX*2)
+	PREFETCHT0  1024(CX)
+	ADDQ        $+8, CX
+	ADDQ        $+256, SI
+	ADDQ        $+256, DI
+	DECQ        R10
+	JNZ         word
+
+last:
+	TESTQ R11, R11
+	JZ    sum
+	MOVQ  R11, SI
+	XORQ  R11, R11
+	MOVQ  $0x00000100, R8
+	LEAQ  (R8)(R8*2), R9
+	LEAQ  (SI)(R8*4), DI
+	MOVQ  $0x00000001, R10
+	JMP   word
+
+sum:
+	MOVQ          8(SP), SI
+	ADDQ          $0x04, 8(SP)
+	MOVQ          ldy+64(FP), DI
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y8, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X8
+	VADDPS        X8, X0, X0
+	VMOVHLPS      X0, X0, X8
+	VADDPS        X8, X0, X0
+	VMOVSHDUP     X0, X8
+	VADDPS        X8, X0, X0
+	VMOVSS        X0, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPS        X0, X1, X1
+	VMOVHLPS      X1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X0
+	VADDPS        X0, X2, X2
+	VMOVHLPS      X2, X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSHDUP     X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSS        X2, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z3, Y0
+	VADDPS        Y0, Y3, Y3
+	VEXTRACTF128  $0x01, Y3, X0
+	VADDPS        X0, X3, X3
+	VMOVHLPS      X3, X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSHDUP     X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSS        X3, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X0
+	VADDPS        X0, X4, X4
+	VMOVHLPS      X4, X4, X0
+	VADDPS        X0, X4, X4
+	VMOVSHDUP     X4, X0
+	VADDPS        X0, X4, X4
+	VMOVSS        X4, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z5, Y0
+	VADDPS        Y0, Y5, Y5
+	VEXTRACTF128  $0x01, Y5, X0
+	VADDPS        X0, X5, X5
+	VMOVHLPS      X5, X5, X0
+	VADDPS        X0, X5, X5
+	VMOVSHDUP     X5, X0
+	VADDPS        X0, X5, X5
+	VMOVSS        X5, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPS        Y0, Y6, Y6
+	VEXTRACTF128  $0x01, Y6, X0
+	VADDPS        X0, X6, X6
+	VMOVHLPS      X6, X6, X0
+	VADDPS        X0, X6, X6
+	VMOVSHDUP     X6, X0
+	VADDPS        X0, X6, X6
+	VMOVSS        X6, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z7, Y0
+	VADDPS        Y0, Y7, Y7
+	VEXTRACTF128  $0x01, Y7, X0
+	VADDPS        X0, X7, X7
+	VMOVHLPS      X7, X7, X0
+	VADDPS        X0, X7, X7
+	VMOVSHDUP     X7, X0
+	VADDPS        X0, X7, X7
+	VMOVSS        X7, (SI)
+	DECQ          (SP)
+	JNZ           row
 	VZEROUPPER
 	RET

@@ -11,16 +11,23 @@ import (
 )
 
 // native returns the assembly kernels that this machine runs.
-func native() []*kernels {
+func native() (sets []*kernels) {
 	if !isa.AVX2() || !isa.F16C() {
 		return nil
 	}
 	f32 := func(v ukernel.Values) []float32 { return v.Float32s() }
-	return []*kernels{{"avx2", map[tensor.DType][]tile{
+	if isa.AVX512() {
+		sets = append(sets, &kernels{"avx512", map[tensor.DType][]tile{
+			tensor.F32:  {{8, of(bitmap_f32_1x8_avx512, f32)}, {4, of(bitmap_f32_1x4_avx512, f32)}, {2, of(bitmap_f32_1x2_avx512, f32)}, {1, of(bitmap_f32_1x1_avx512, f32)}},
+			tensor.F16:  {{8, of(bitmap_f16_1x8_avx512, bits16)}, {4, of(bitmap_f16_1x4_avx512, bits16)}, {2, of(bitmap_f16_1x2_avx512, bits16)}, {1, of(bitmap_f16_1x1_avx512, bits16)}},
+			tensor.BF16: {{8, of(bitmap_bf16_1x8_avx512, bits16)}, {4, of(bitmap_bf16_1x4_avx512, bits16)}, {2, of(bitmap_bf16_1x2_avx512, bits16)}, {1, of(bitmap_bf16_1x1_avx512, bits16)}},
+		}})
+	}
+	return append(sets, &kernels{"avx2", map[tensor.DType][]tile{
 		tensor.F32:  {{8, of(bitmap_f32_1x8_avx2, f32)}, {4, of(bitmap_f32_1x4_avx2, f32)}, {2, of(bitmap_f32_1x2_avx2, f32)}, {1, of(bitmap_f32_1x1_avx2, f32)}},
 		tensor.F16:  {{8, of(bitmap_f16_1x8_avx2, bits16)}, {4, of(bitmap_f16_1x4_avx2, bits16)}, {2, of(bitmap_f16_1x2_avx2, bits16)}, {1, of(bitmap_f16_1x1_avx2, bits16)}},
 		tensor.BF16: {{8, of(bitmap_bf16_1x8_avx2, bits16)}, {4, of(bitmap_bf16_1x4_avx2, bits16)}, {2, of(bitmap_bf16_1x2_avx2, bits16)}, {1, of(bitmap_bf16_1x1_avx2, bits16)}},
-	}}}
+	}})
 }
 
 func bits16(v ukernel.Values) []uint16 { return v.Bits() }

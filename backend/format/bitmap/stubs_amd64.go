@@ -4,8 +4,7 @@
 
 package bitmap
 
-// bitmap_f32_1x1_avx2 multiplies rows, of so many words of bits, by one column. The last word meets tail, unless that is nil. Eight values are
-// read wherever one begins:
+// bitmap_f32_1x1_avx2 multiplies rows, of so many words of bits, by one column. The last word meets tail, unless that is nil. Eight values are read wherever one begins:
 //
 //	for r := range rows {
 //		var s [1]float32
@@ -31,8 +30,7 @@ package bitmap
 //go:noescape
 func bitmap_f32_1x1_avx2(rows int, words int, bits *uint64, value *float32, x *float32, ldx int, tail *float32, y *float32, ldy int)
 
-// bitmap_f32_1x2_avx2 multiplies rows, of so many words of bits, by 2 columns. The last word meets tail, unless that is nil. Eight values are
-// read wherever one begins:
+// bitmap_f32_1x2_avx2 multiplies rows, of so many words of bits, by 2 columns. The last word meets tail, unless that is nil. Eight values are read wherever one begins:
 //
 //	for r := range rows {
 //		var s [2]float32
@@ -58,8 +56,7 @@ func bitmap_f32_1x1_avx2(rows int, words int, bits *uint64, value *float32, x *f
 //go:noescape
 func bitmap_f32_1x2_avx2(rows int, words int, bits *uint64, value *float32, x *float32, ldx int, tail *float32, y *float32, ldy int)
 
-// bitmap_f32_1x4_avx2 multiplies rows, of so many words of bits, by 4 columns. The last word meets tail, unless that is nil. Eight values are
-// read wherever one begins:
+// bitmap_f32_1x4_avx2 multiplies rows, of so many words of bits, by 4 columns. The last word meets tail, unless that is nil. Eight values are read wherever one begins:
 //
 //	for r := range rows {
 //		var s [4]float32
@@ -85,8 +82,7 @@ func bitmap_f32_1x2_avx2(rows int, words int, bits *uint64, value *float32, x *f
 //go:noescape
 func bitmap_f32_1x4_avx2(rows int, words int, bits *uint64, value *float32, x *float32, ldx int, tail *float32, y *float32, ldy int)
 
-// bitmap_f32_1x8_avx2 multiplies rows, of so many words of bits, by 8 columns. The last word meets tail, unless that is nil. Eight values are
-// read wherever one begins:
+// bitmap_f32_1x8_avx2 multiplies rows, of so many words of bits, by 8 columns. The last word meets tail, unless that is nil. Eight values are read wherever one begins:
 //
 //	for r := range rows {
 //		var s [8]float32
@@ -112,8 +108,7 @@ func bitmap_f32_1x4_avx2(rows int, words int, bits *uint64, value *float32, x *f
 //go:noescape
 func bitmap_f32_1x8_avx2(rows int, words int, bits *uint64, value *float32, x *float32, ldx int, tail *float32, y *float32, ldy int)
 
-// bitmap_f16_1x1_avx2 multiplies rows, of so many words of bits, by one column. The last word meets tail, unless that is nil. Eight values are
-// read wherever one begins:
+// bitmap_f16_1x1_avx2 multiplies rows, of so many words of bits, by one column. The last word meets tail, unless that is nil. Eight values are read wherever one begins:
 //
 //	for r := range rows {
 //		var s [1]float32
@@ -139,8 +134,7 @@ func bitmap_f32_1x8_avx2(rows int, words int, bits *uint64, value *float32, x *f
 //go:noescape
 func bitmap_f16_1x1_avx2(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
 
-// bitmap_f16_1x2_avx2 multiplies rows, of so many words of bits, by 2 columns. The last word meets tail, unless that is nil. Eight values are
-// read wherever one begins:
+// bitmap_f16_1x2_avx2 multiplies rows, of so many words of bits, by 2 columns. The last word meets tail, unless that is nil. Eight values are read wherever one begins:
 //
 //	for r := range rows {
 //		var s [2]float32
@@ -166,8 +160,7 @@ func bitmap_f16_1x1_avx2(rows int, words int, bits *uint64, value *uint16, x *fl
 //go:noescape
 func bitmap_f16_1x2_avx2(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
 
-// bitmap_f16_1x4_avx2 multiplies rows, of so many words of bits, by 4 columns. The last word meets tail, unless that is nil. Eight values are
-// read wherever one begins:
+// bitmap_f16_1x4_avx2 multiplies rows, of so many words of bits, by 4 columns. The last word meets tail, unless that is nil. Eight values are read wherever one begins:
 //
 //	for r := range rows {
 //		var s [4]float32
@@ -193,8 +186,7 @@ func bitmap_f16_1x2_avx2(rows int, words int, bits *uint64, value *uint16, x *fl
 //go:noescape
 func bitmap_f16_1x4_avx2(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
 
-// bitmap_f16_1x8_avx2 multiplies rows, of so many words of bits, by 8 columns. The last word meets tail, unless that is nil. Eight values are
-// read wherever one begins:
+// bitmap_f16_1x8_avx2 multiplies rows, of so many words of bits, by 8 columns. The last word meets tail, unless that is nil. Eight values are read wherever one begins:
 //
 //	for r := range rows {
 //		var s [8]float32
@@ -220,8 +212,7 @@ func bitmap_f16_1x4_avx2(rows int, words int, bits *uint64, value *uint16, x *fl
 //go:noescape
 func bitmap_f16_1x8_avx2(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
 
-// bitmap_bf16_1x1_avx2 multiplies rows, of so many words of bits, by one column. The last word meets tail, unless that is nil. Eight values are
-// read wherever one begins:
+// bitmap_bf16_1x1_avx2 multiplies rows, of so many words of bits, by one column. The last word meets tail, unless that is nil. Eight values are read wherever one begins:
 //
 //	for r := range rows {
 //		var s [1]float32
@@ -247,8 +238,7 @@ func bitmap_f16_1x8_avx2(rows int, words int, bits *uint64, value *uint16, x *fl
 //go:noescape
 func bitmap_bf16_1x1_avx2(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
 
-// bitmap_bf16_1x2_avx2 multiplies rows, of so many words of bits, by 2 columns. The last word meets tail, unless that is nil. Eight values are
-// read wherever one begins:
+// bitmap_bf16_1x2_avx2 multiplies rows, of so many words of bits, by 2 columns. The last word meets tail, unless that is nil. Eight values are read wherever one begins:
 //
 //	for r := range rows {
 //		var s [2]float32
@@ -274,8 +264,7 @@ func bitmap_bf16_1x1_avx2(rows int, words int, bits *uint64, value *uint16, x *f
 //go:noescape
 func bitmap_bf16_1x2_avx2(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
 
-// bitmap_bf16_1x4_avx2 multiplies rows, of so many words of bits, by 4 columns. The last word meets tail, unless that is nil. Eight values are
-// read wherever one begins:
+// bitmap_bf16_1x4_avx2 multiplies rows, of so many words of bits, by 4 columns. The last word meets tail, unless that is nil. Eight values are read wherever one begins:
 //
 //	for r := range rows {
 //		var s [4]float32
@@ -301,8 +290,7 @@ func bitmap_bf16_1x2_avx2(rows int, words int, bits *uint64, value *uint16, x *f
 //go:noescape
 func bitmap_bf16_1x4_avx2(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
 
-// bitmap_bf16_1x8_avx2 multiplies rows, of so many words of bits, by 8 columns. The last word meets tail, unless that is nil. Eight values are
-// read wherever one begins:
+// bitmap_bf16_1x8_avx2 multiplies rows, of so many words of bits, by 8 columns. The last word meets tail, unless that is nil. Eight values are read wherever one begins:
 //
 //	for r := range rows {
 //		var s [8]float32
@@ -327,3 +315,315 @@ func bitmap_bf16_1x4_avx2(rows int, words int, bits *uint64, value *uint16, x *f
 //
 //go:noescape
 func bitmap_bf16_1x8_avx2(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
+
+// bitmap_f32_1x1_avx512 multiplies rows, of so many words of bits, by one column. The last word meets tail, unless that is nil. No values are read but those of the bits:
+//
+//	for r := range rows {
+//		var s [1]float32
+//		for w := range words {
+//			x, ldx := x[64*w:], ldx
+//			if tail != nil && w == words-1 {
+//				x, ldx = tail, 64
+//			}
+//			for k := range 64 {
+//				if bits[r*words+w]>>k&1 == 1 {
+//					for c := range s {
+//						s[c] += float32(value[0]) * x[c*ldx+k]
+//					}
+//					value = value[1:]
+//				}
+//			}
+//		}
+//		for c, s := range s {
+//			y[c*ldy+r] = s
+//		}
+//	}
+//
+//go:noescape
+func bitmap_f32_1x1_avx512(rows int, words int, bits *uint64, value *float32, x *float32, ldx int, tail *float32, y *float32, ldy int)
+
+// bitmap_f32_1x2_avx512 multiplies rows, of so many words of bits, by 2 columns. The last word meets tail, unless that is nil. No values are read but those of the bits:
+//
+//	for r := range rows {
+//		var s [2]float32
+//		for w := range words {
+//			x, ldx := x[64*w:], ldx
+//			if tail != nil && w == words-1 {
+//				x, ldx = tail, 64
+//			}
+//			for k := range 64 {
+//				if bits[r*words+w]>>k&1 == 1 {
+//					for c := range s {
+//						s[c] += float32(value[0]) * x[c*ldx+k]
+//					}
+//					value = value[1:]
+//				}
+//			}
+//		}
+//		for c, s := range s {
+//			y[c*ldy+r] = s
+//		}
+//	}
+//
+//go:noescape
+func bitmap_f32_1x2_avx512(rows int, words int, bits *uint64, value *float32, x *float32, ldx int, tail *float32, y *float32, ldy int)
+
+// bitmap_f32_1x4_avx512 multiplies rows, of so many words of bits, by 4 columns. The last word meets tail, unless that is nil. No values are read but those of the bits:
+//
+//	for r := range rows {
+//		var s [4]float32
+//		for w := range words {
+//			x, ldx := x[64*w:], ldx
+//			if tail != nil && w == words-1 {
+//				x, ldx = tail, 64
+//			}
+//			for k := range 64 {
+//				if bits[r*words+w]>>k&1 == 1 {
+//					for c := range s {
+//						s[c] += float32(value[0]) * x[c*ldx+k]
+//					}
+//					value = value[1:]
+//				}
+//			}
+//		}
+//		for c, s := range s {
+//			y[c*ldy+r] = s
+//		}
+//	}
+//
+//go:noescape
+func bitmap_f32_1x4_avx512(rows int, words int, bits *uint64, value *float32, x *float32, ldx int, tail *float32, y *float32, ldy int)
+
+// bitmap_f32_1x8_avx512 multiplies rows, of so many words of bits, by 8 columns. The last word meets tail, unless that is nil. No values are read but those of the bits:
+//
+//	for r := range rows {
+//		var s [8]float32
+//		for w := range words {
+//			x, ldx := x[64*w:], ldx
+//			if tail != nil && w == words-1 {
+//				x, ldx = tail, 64
+//			}
+//			for k := range 64 {
+//				if bits[r*words+w]>>k&1 == 1 {
+//					for c := range s {
+//						s[c] += float32(value[0]) * x[c*ldx+k]
+//					}
+//					value = value[1:]
+//				}
+//			}
+//		}
+//		for c, s := range s {
+//			y[c*ldy+r] = s
+//		}
+//	}
+//
+//go:noescape
+func bitmap_f32_1x8_avx512(rows int, words int, bits *uint64, value *float32, x *float32, ldx int, tail *float32, y *float32, ldy int)
+
+// bitmap_f16_1x1_avx512 multiplies rows, of so many words of bits, by one column. The last word meets tail, unless that is nil. No values are read but those of the bits:
+//
+//	for r := range rows {
+//		var s [1]float32
+//		for w := range words {
+//			x, ldx := x[64*w:], ldx
+//			if tail != nil && w == words-1 {
+//				x, ldx = tail, 64
+//			}
+//			for k := range 64 {
+//				if bits[r*words+w]>>k&1 == 1 {
+//					for c := range s {
+//						s[c] += float32(value[0]) * x[c*ldx+k]
+//					}
+//					value = value[1:]
+//				}
+//			}
+//		}
+//		for c, s := range s {
+//			y[c*ldy+r] = s
+//		}
+//	}
+//
+//go:noescape
+func bitmap_f16_1x1_avx512(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
+
+// bitmap_f16_1x2_avx512 multiplies rows, of so many words of bits, by 2 columns. The last word meets tail, unless that is nil. No values are read but those of the bits:
+//
+//	for r := range rows {
+//		var s [2]float32
+//		for w := range words {
+//			x, ldx := x[64*w:], ldx
+//			if tail != nil && w == words-1 {
+//				x, ldx = tail, 64
+//			}
+//			for k := range 64 {
+//				if bits[r*words+w]>>k&1 == 1 {
+//					for c := range s {
+//						s[c] += float32(value[0]) * x[c*ldx+k]
+//					}
+//					value = value[1:]
+//				}
+//			}
+//		}
+//		for c, s := range s {
+//			y[c*ldy+r] = s
+//		}
+//	}
+//
+//go:noescape
+func bitmap_f16_1x2_avx512(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
+
+// bitmap_f16_1x4_avx512 multiplies rows, of so many words of bits, by 4 columns. The last word meets tail, unless that is nil. No values are read but those of the bits:
+//
+//	for r := range rows {
+//		var s [4]float32
+//		for w := range words {
+//			x, ldx := x[64*w:], ldx
+//			if tail != nil && w == words-1 {
+//				x, ldx = tail, 64
+//			}
+//			for k := range 64 {
+//				if bits[r*words+w]>>k&1 == 1 {
+//					for c := range s {
+//						s[c] += float32(value[0]) * x[c*ldx+k]
+//					}
+//					value = value[1:]
+//				}
+//			}
+//		}
+//		for c, s := range s {
+//			y[c*ldy+r] = s
+//		}
+//	}
+//
+//go:noescape
+func bitmap_f16_1x4_avx512(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
+
+// bitmap_f16_1x8_avx512 multiplies rows, of so many words of bits, by 8 columns. The last word meets tail, unless that is nil. No values are read but those of the bits:
+//
+//	for r := range rows {
+//		var s [8]float32
+//		for w := range words {
+//			x, ldx := x[64*w:], ldx
+//			if tail != nil && w == words-1 {
+//				x, ldx = tail, 64
+//			}
+//			for k := range 64 {
+//				if bits[r*words+w]>>k&1 == 1 {
+//					for c := range s {
+//						s[c] += float32(value[0]) * x[c*ldx+k]
+//					}
+//					value = value[1:]
+//				}
+//			}
+//		}
+//		for c, s := range s {
+//			y[c*ldy+r] = s
+//		}
+//	}
+//
+//go:noescape
+func bitmap_f16_1x8_avx512(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
+
+// bitmap_bf16_1x1_avx512 multiplies rows, of so many words of bits, by one column. The last word meets tail, unless that is nil. No values are read but those of the bits:
+//
+//	for r := range rows {
+//		var s [1]float32
+//		for w := range words {
+//			x, ldx := x[64*w:], ldx
+//			if tail != nil && w == words-1 {
+//				x, ldx = tail, 64
+//			}
+//			for k := range 64 {
+//				if bits[r*words+w]>>k&1 == 1 {
+//					for c := range s {
+//						s[c] += float32(value[0]) * x[c*ldx+k]
+//					}
+//					value = value[1:]
+//				}
+//			}
+//		}
+//		for c, s := range s {
+//			y[c*ldy+r] = s
+//		}
+//	}
+//
+//go:noescape
+func bitmap_bf16_1x1_avx512(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
+
+// bitmap_bf16_1x2_avx512 multiplies rows, of so many words of bits, by 2 columns. The last word meets tail, unless that is nil. No values are read but those of the bits:
+//
+//	for r := range rows {
+//		var s [2]float32
+//		for w := range words {
+//			x, ldx := x[64*w:], ldx
+//			if tail != nil && w == words-1 {
+//				x, ldx = tail, 64
+//			}
+//			for k := range 64 {
+//				if bits[r*words+w]>>k&1 == 1 {
+//					for c := range s {
+//						s[c] += float32(value[0]) * x[c*ldx+k]
+//					}
+//					value = value[1:]
+//				}
+//			}
+//		}
+//		for c, s := range s {
+//			y[c*ldy+r] = s
+//		}
+//	}
+//
+//go:noescape
+func bitmap_bf16_1x2_avx512(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
+
+// bitmap_bf16_1x4_avx512 multiplies rows, of so many words of bits, by 4 columns. The last word meets tail, unless that is nil. No values are read but those of the bits:
+//
+//	for r := range rows {
+//		var s [4]float32
+//		for w := range words {
+//			x, ldx := x[64*w:], ldx
+//			if tail != nil && w == words-1 {
+//				x, ldx = tail, 64
+//			}
+//			for k := range 64 {
+//				if bits[r*words+w]>>k&1 == 1 {
+//					for c := range s {
+//						s[c] += float32(value[0]) * x[c*ldx+k]
+//					}
+//					value = value[1:]
+//				}
+//			}
+//		}
+//		for c, s := range s {
+//			y[c*ldy+r] = s
+//		}
+//	}
+//
+//go:noescape
+func bitmap_bf16_1x4_avx512(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
+
+// bitmap_bf16_1x8_avx512 multiplies rows, of so many words of bits, by 8 columns. The last word meets tail, unless that is nil. No values are read but those of the bits:
+//
+//	for r := range rows {
+//		var s [8]float32
+//		for w := range words {
+//			x, ldx := x[64*w:], ldx
+//			if tail != nil && w == words-1 {
+//				x, ldx = tail, 64
+//			}
+//			for k := range 64 {
+//				if bits[r*words+w]>>k&1 == 1 {
+//					for c := range s {
+//						s[c] += float32(value[0]) * x[c*ldx+k]
+//					}
+//					value = value[1:]
+//				}
+//			}
+//		}
+//		for c, s := range s {
+//			y[c*ldy+r] = s
+//		}
+//	}
+//
+//go:noescape
+func bitmap_bf16_1x8_avx512(rows int, words int, bits *uint64, value *uint16, x *float32, ldx int, tail *float32, y *float32, ldy int)
