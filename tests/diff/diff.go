@@ -114,7 +114,7 @@ var pruned = []Variant{
 var formats = spc.Formats()
 
 // narrowed are the types of products that are not those of the model.
-var narrowed = []Variant{{Name: "fp16", Quantize: tensor.F16}, {Name: "bf16", Quantize: tensor.BF16}, {Name: "int8", Quantize: tensor.I8}}
+var narrowed = []Variant{{Name: "fp16", Quantize: tensor.F16}, {Name: "bf16", Quantize: tensor.BF16}, {Name: "int8", Quantize: tensor.I8}, {Name: "int4", Quantize: tensor.I4}}
 
 // draw draws how a case is run and compiled.
 func (c *Case) draw(g *Gen) {
@@ -142,7 +142,7 @@ func (c *Case) draw(g *Gen) {
 		case k < 7:
 			v = narrowed[1]
 		case k < 9:
-			v = narrowed[2]
+			v = narrowed[2+r.IntN(2)]
 		case k < 11:
 			v = Variant{Name: "export", Export: true}
 		default:
