@@ -228,7 +228,8 @@ func TestSessionsIn16BitFloats(t *testing.T) {
 				}
 				tolerance := map[tensor.DType]float64{tensor.F16: 5e-3, tensor.BF16: 4e-2}[dt]
 				rng, length := rand.New(rand.NewPCG(7, 3)), 0
-				in, got := map[string]*tensor.Tensor{}, map[string]*tensor.Tensor{}
+				var in map[string]*tensor.Tensor
+				got := map[string]*tensor.Tensor{}
 				for _, n := range []int{5, 1, 2, 1, 1} {
 					in = tokensFrom(rng, 1, length, n)
 					lengths(m, c, in, 1, length+n)
