@@ -34,6 +34,7 @@ type importer struct {
 	symbols map[string]string                // by the name that the model has
 	taken   map[string]bool                  // symbols
 	sizes   map[string]bool                  // names of sizes of the model's inputs
+	inner   map[string]bool                  // those of them behind the first axis alone, which count no batch
 	frees   map[*onnxpb.GraphProto][]string  // names that a graph takes from outside
 	tensors map[proto.Message]*tensor.Tensor // those made
 	settled map[*ir.Node]bool                // whose types were inferred because an expansion reads them
@@ -49,6 +50,7 @@ func newImporter(opts Options, path string) *importer {
 		symbols: map[string]string{},
 		taken:   map[string]bool{},
 		sizes:   map[string]bool{},
+		inner:   map[string]bool{},
 		frees:   map[*onnxpb.GraphProto][]string{},
 		tensors: map[proto.Message]*tensor.Tensor{},
 		settled: map[*ir.Node]bool{},
@@ -237,6 +239,7 @@ func (im *importer) bindShapes(inputs []*onnxpb.ValueInfoProto) error {
 			im.sizes[strings.TrimSpace(d.GetDimParam())] = true
 		}
 	}
+	im.findInner(inputs)
 	for _, v := range inputs {
 		known[v.GetName()] = true
 		shape, ok := im.opts.Shapes[v.GetName()]
@@ -368,8 +371,27 @@ func legible(name string) string {
 	return name[:min(len(name), maxSymbol)]
 }
 
+// findInner finds the names of sizes behind the first axis.
+func (im *importer) findInner(inputs []*onnxpb.ValueInfoProto) {
+	first := map[string]bool{}
+	for _, v := range inputs {
+		for i, d := range v.GetType().GetTensorType().GetShape().GetDim() {
+			if name := strings.TrimSpace(d.GetDimParam()); name != "" {
+				first[name] = first[name] || i == 0
+			}
+		}
+	}
+	for name, is := range first {
+		if !is && !strings.Contains(name, "+") {
+			im.inner[name] = true
+		}
+	}
+}
+
 // sum reads the name of a dimension that is a sum of names of the inputs' sizes and integers, as exporters write of what is as long as
-// a cache and what is new. Any other name, and one that the options give a size, stands for itself.
+// a cache and what is new. Any other name, and one that the options give a size, stands for itself. So does one with an integer where
+// another size is open, as past_sequence_length + 1 beside tokens of any number, of which Optimum's exporter means one:
+// people run such models with more.
 func (im *importer) sum(name string) (sum ir.Dim, ok bool) {
 	name = strings.TrimSpace(name)
 	if im.symbols[name] != "" {
@@ -387,6 +409,13 @@ func (im *importer) sum(name string) (sum ir.Dim, ok bool) {
 	if len(parts) == 1 || len(name) > maxSymbol {
 		return sum, false
 	}
+	if slices.ContainsFunc(parts, isInteger) {
+		for other := range im.inner {
+			if _, given := im.opts.Dims[other]; !given && !slices.ContainsFunc(parts, func(part string) bool { return strings.TrimSpace(part) == other }) {
+				return sum, false
+			}
+		}
+	}
 	for _, part := range parts {
 		part = strings.TrimSpace(part)
 		d := &onnxpb.TensorShapeProto_Dimension{Value: &onnxpb.TensorShapeProto_Dimension_DimParam{DimParam: part}}
@@ -402,6 +431,12 @@ func (im *importer) sum(name string) (sum ir.Dim, ok bool) {
 		}
 	}
 	return sum, !sum.Fresh()
+}
+
+// isInteger reports whether a part of a sum is a number.
+func isInteger(part string) bool {
+	_, err := strconv.ParseUint(strings.TrimSpace(part), 10, 31)
+	return err == nil
 }
 
 // sized is the dimension of a symbol: the size that the options give it, if any.

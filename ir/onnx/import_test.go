@@ -121,16 +121,24 @@ graph "g"(%x: f32[past___1,past__1_,3,__,2]) {
 				value("z", tensor.F32, "past", " seq", "k"))
 			m.Graph.Output = values(value("y", tensor.F32), value("z", tensor.F32))
 		}), onnx.Options{Dims: map[string]int{"k": 5}}, `
-graph "g"(%x: f32[(past+seq),(past+1),(2*past+seq+2),past___gone,(past+5)], %z: f32[past,seq,5]) {
-  %y: f32[(past+seq),(past+1),(2*past+seq+2),past___gone,(past+5)] = Relu "a" (%x)
+graph "g"(%x: f32[(past+seq),past_1,(2*past+seq+2),past___gone,(past+5)], %z: f32[past,seq,5]) {
+  %y: f32[(past+seq),past_1,(2*past+seq+2),past___gone,(past+5)] = Relu "a" (%x)
+  return %y, %z
+}`},
+		{"a sum with an integer where nothing else is open but a batch", edit(chain(node("a", "Relu", "x", "y")), func(m *onnxpb.ModelProto) {
+			m.Graph.Input = values(value("x", tensor.F32, "batch", "past + 1"), value("z", tensor.F32, "batch", "past"))
+			m.Graph.Output = values(value("y", tensor.F32), value("z", tensor.F32))
+		}), onnx.Options{}, `
+graph "g"(%x: f32[batch,(past+1)], %z: f32[batch,past]) {
+  %y: f32[batch,(past+1)] = Relu "a" (%x)
   return %y, %z
 }`},
 		{"a sum that is given a size", edit(chain(node("a", "Relu", "x", "y")), func(m *onnxpb.ModelProto) {
 			m.Graph.Input = values(value("x", tensor.F32, "past + seq", "past + 1"), value("z", tensor.F32, "past", "seq"))
 			m.Graph.Output = values(value("y", tensor.F32), value("z", tensor.F32))
 		}), onnx.Options{Dims: map[string]int{"past + seq": 5, "past": 3}}, `
-graph "g"(%x: f32[5,4], %z: f32[3,seq]) {
-  %y: f32[5,4] = Relu "a" (%x)
+graph "g"(%x: f32[5,past___1], %z: f32[3,seq]) {
+  %y: f32[5,past___1] = Relu "a" (%x)
   return %y, %z
 }`},
 		{"every form of constant", edit(chain(
