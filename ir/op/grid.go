@@ -11,7 +11,7 @@ func GridOf(n *ir.Node) *ir.Grid {
 	if d, ok := n.Op.(*DequantizeLinear); ok {
 		return d.grid(n)
 	}
-	x, y := n.Inputs[0], n.Outputs[0]
+	x, y := n.Input(0), n.Outputs[0]
 	if x == nil || x.Const == nil || x.Grid == nil || y == nil || y.Type.DType != tensor.F32 {
 		return nil
 	}
@@ -57,13 +57,16 @@ func (o *DequantizeLinear) grid(n *ir.Node) *ir.Grid {
 		s = s.To(tensor.F32)
 	}
 	g.Scales = s.Reshape(shape...)
-	zero := tensor.New(x.DType(), s.Shape()...)
+	points := []int{0}
 	if z := n.Input(2); z != nil {
-		zero = z.Const
+		points = z.Const.Ints()
+	}
+	if len(points) != 1 && len(points) != s.Len() {
+		return nil
 	}
 	zeros, some := make([]int8, s.Len()), false
-	for i, z := range zero.Ints() {
-		zeros[i] = int8(z - shift)
+	for i := range zeros {
+		zeros[i] = int8(points[i%len(points)] - shift)
 		some = some || zeros[i] != 0
 	}
 	if some {

@@ -11,7 +11,7 @@ import (
 )
 
 // dequantised builds a graph of x [n,40] times codes of a type behind DequantizeLinear with attributes and the nodes of through, and a bias.
-func dequantised(t *testing.T, r *rand.Rand, dt tensor.DType, attrs map[string]any, shape, scales []int, zero bool, through func(g *ir.Graph, w *ir.Value) *ir.Value) *ir.Graph {
+func dequantised(t *testing.T, r *rand.Rand, dt tensor.DType, attrs map[string]any, shape, scales []int, zero int, through func(g *ir.Graph, w *ir.Value) *ir.Value) *ir.Graph {
 	t.Helper()
 	random := func(dt tensor.DType, shape []int) *tensor.Tensor {
 		n := 1
@@ -35,8 +35,11 @@ func dequantised(t *testing.T, r *rand.Rand, dt tensor.DType, attrs map[string]a
 	}
 	g := ir.NewGraph("g")
 	in := []*ir.Value{g.NewConst("codes", random(dt, shape)), g.NewConst("scale", tensor.From(s, scales...))}
-	if zero {
+	switch zero {
+	case 1:
 		in = append(in, g.NewConst("zero", random(dt, scales)))
+	case 2: // one for all
+		in = append(in, g.NewConst("zero", random(dt, nil)))
 	}
 	w := through(g, node(t, g, "DequantizeLinear", attrs, in...))
 	if w.Type.Rank() == 4 {
@@ -103,7 +106,7 @@ func TestGridsOfFoldedWeights(t *testing.T) {
 		{"wide codes", []tensor.DType{tensor.I16}, along(0, 16), []int{40, 3}, []int{3, 3}, same, 0},
 	} {
 		for _, dt := range c.types {
-			for _, zero := range []bool{false, true} {
+			for zero := range 3 {
 				g := dequantised(t, r, dt, c.attrs, c.shape, c.scales, zero, c.through)
 				if _, err := fold.Constants(g); err != nil {
 					t.Fatal(err)
