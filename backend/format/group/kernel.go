@@ -30,7 +30,7 @@ type operands struct {
 	blocks, chunks, per int
 	codes               []byte
 	bits                []uint64
-	start               []int // of bitmaps: where the values of each row begin
+	start               []int // of bitmaps: where the values of each row begin, and where those of the last end
 	values              []int8
 	scales              ukernel.Values
 	zeros               []int8
@@ -131,7 +131,7 @@ func (w *weight) Warm(bool) {
 type scratch struct {
 	x, sums, floats []float32
 	values          []int8
-	start           [tileRows]int
+	start           [tileRows + 1]int
 	y               [tileRows]float32
 }
 

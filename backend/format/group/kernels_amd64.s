@@ -3050,7 +3050,7 @@ chunk:
 
 // func vecb_f32_avx2(blocks int, whole int, per int, rest int, bits *uint64, ldw int, start *int, value *int8, scale *float32, lds int, x *float32, y *float32)
 // Requires: AVX, AVX2, FMA3, MMX+, POPCNT
-TEXT ·vecb_f32_avx2(SB), NOSPLIT, $64-96
+TEXT ·vecb_f32_avx2(SB), NOSPLIT, $72-96
 	MOVQ blocks+0(FP), AX
 	MOVQ AX, (SP)
 	MOVQ y+88(FP), AX
@@ -3072,16 +3072,22 @@ TEXT ·vecb_f32_avx2(SB), NOSPLIT, $64-96
 block:
 	MOVQ 48(SP), AX
 	MOVQ 16(SP), BX
-	MOVQ 40(SP), R14
-	MOVQ value+56(FP), R10
-	MOVQ (R14), R11
-	ADDQ R10, R11
-	MOVQ 8(R14), R12
-	ADDQ R10, R12
-	MOVQ 16(R14), R13
-	ADDQ R10, R13
-	MOVQ 24(R14), R14
-	ADDQ R10, R14
+	MOVQ 40(SP), R10
+	MOVQ value+56(FP), R15
+	MOVQ (R10), R11
+	ADDQ R15, R11
+	MOVQ 8(R10), R12
+	ADDQ R15, R12
+	MOVQ 16(R10), R13
+	ADDQ R15, R13
+	MOVQ 24(R10), R14
+	ADDQ R15, R14
+	MOVQ 32(R10), R10
+	ADDQ R15, R10
+	MOVQ R11, R15
+	SHLQ $0x02, R15
+	SUBQ R15, R10
+	MOVQ R10, 64(SP)
 	LEAQ (AX)(CX*4), R10
 	LEAQ (R10)(CX*4), R15
 
@@ -3237,10 +3243,10 @@ chunk:
 	ADDQ         R9, R14
 	VFMADD231PS  Y8, Y10, Y7
 	VFMADD231PS  Y9, Y11, Y7
-	PREFETCHT0   4096(R11)
-	PREFETCHT0   4096(R12)
-	PREFETCHT0   4096(R13)
-	PREFETCHT0   4096(R14)
+	MOVQ         64(SP), R15
+	LEAQ         (R15)(R11*4), R15
+	PREFETCHT1   (R15)
+	PREFETCHT1   64(R15)
 	ADDQ         $+4, AX
 	ADDQ         $+128, R10
 	DECQ         56(SP)
@@ -4337,7 +4343,7 @@ chunk:
 
 // func vecb_f16_avx2(blocks int, whole int, per int, rest int, bits *uint64, ldw int, start *int, value *int8, scale *uint16, lds int, x *float32, y *float32)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+, POPCNT
-TEXT ·vecb_f16_avx2(SB), NOSPLIT, $64-96
+TEXT ·vecb_f16_avx2(SB), NOSPLIT, $72-96
 	MOVQ blocks+0(FP), AX
 	MOVQ AX, (SP)
 	MOVQ y+88(FP), AX
@@ -4359,16 +4365,22 @@ TEXT ·vecb_f16_avx2(SB), NOSPLIT, $64-96
 block:
 	MOVQ 48(SP), AX
 	MOVQ 16(SP), BX
-	MOVQ 40(SP), R14
-	MOVQ value+56(FP), R10
-	MOVQ (R14), R11
-	ADDQ R10, R11
-	MOVQ 8(R14), R12
-	ADDQ R10, R12
-	MOVQ 16(R14), R13
-	ADDQ R10, R13
-	MOVQ 24(R14), R14
-	ADDQ R10, R14
+	MOVQ 40(SP), R10
+	MOVQ value+56(FP), R15
+	MOVQ (R10), R11
+	ADDQ R15, R11
+	MOVQ 8(R10), R12
+	ADDQ R15, R12
+	MOVQ 16(R10), R13
+	ADDQ R15, R13
+	MOVQ 24(R10), R14
+	ADDQ R15, R14
+	MOVQ 32(R10), R10
+	ADDQ R15, R10
+	MOVQ R11, R15
+	SHLQ $0x02, R15
+	SUBQ R15, R10
+	MOVQ R10, 64(SP)
 	LEAQ (AX)(CX*4), R10
 	LEAQ (R10)(CX*4), R15
 
@@ -4524,10 +4536,10 @@ chunk:
 	ADDQ         R9, R14
 	VFMADD231PS  Y8, Y10, Y7
 	VFMADD231PS  Y9, Y11, Y7
-	PREFETCHT0   4096(R11)
-	PREFETCHT0   4096(R12)
-	PREFETCHT0   4096(R13)
-	PREFETCHT0   4096(R14)
+	MOVQ         64(SP), R15
+	LEAQ         (R15)(R11*4), R15
+	PREFETCHT1   (R15)
+	PREFETCHT1   64(R15)
 	ADDQ         $+4, AX
 	ADDQ         $+128, R10
 	DECQ         56(SP)
@@ -5519,7 +5531,7 @@ chunk:
 
 // func vecb_f32_avx512(blocks int, whole int, per int, rest int, bits *uint64, ldw int, start *int, value *int8, scale *float32, lds int, x *float32, y *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+, POPCNT
-TEXT ·vecb_f32_avx512(SB), NOSPLIT, $64-96
+TEXT ·vecb_f32_avx512(SB), NOSPLIT, $72-96
 	MOVQ blocks+0(FP), AX
 	MOVQ AX, (SP)
 	MOVQ y+88(FP), AX
@@ -5539,16 +5551,22 @@ TEXT ·vecb_f32_avx512(SB), NOSPLIT, $64-96
 block:
 	MOVQ 48(SP), AX
 	MOVQ 16(SP), BX
-	MOVQ 40(SP), R12
-	MOVQ value+56(FP), R8
-	MOVQ (R12), R9
-	ADDQ R8, R9
-	MOVQ 8(R12), R10
-	ADDQ R8, R10
-	MOVQ 16(R12), R11
-	ADDQ R8, R11
-	MOVQ 24(R12), R12
-	ADDQ R8, R12
+	MOVQ 40(SP), R8
+	MOVQ value+56(FP), R13
+	MOVQ (R8), R9
+	ADDQ R13, R9
+	MOVQ 8(R8), R10
+	ADDQ R13, R10
+	MOVQ 16(R8), R11
+	ADDQ R13, R11
+	MOVQ 24(R8), R12
+	ADDQ R13, R12
+	MOVQ 32(R8), R8
+	ADDQ R13, R8
+	MOVQ R9, R13
+	SHLQ $0x02, R13
+	SUBQ R13, R8
+	MOVQ R8, 64(SP)
 	LEAQ (AX)(CX*4), R8
 	LEAQ (R8)(CX*4), R13
 
@@ -5646,10 +5664,10 @@ chunk:
 	ADDQ         R13, R12
 	VCVTDQ2PS    Z9, Z9
 	VFMADD231PS  Z8, Z9, Z7
-	PREFETCHT0   4096(R9)
-	PREFETCHT0   4096(R10)
-	PREFETCHT0   4096(R11)
-	PREFETCHT0   4096(R12)
+	MOVQ         64(SP), R13
+	LEAQ         (R13)(R9*4), R13
+	PREFETCHT1   (R13)
+	PREFETCHT1   64(R13)
 	ADDQ         $+4, AX
 	ADDQ         $+128, R8
 	DECQ         56(SP)
@@ -6624,7 +6642,7 @@ chunk:
 
 // func vecb_f16_avx512(blocks int, whole int, per int, rest int, bits *uint64, ldw int, start *int, value *int8, scale *uint16, lds int, x *float32, y *float32)
 // Requires: AVX, AVX2, AVX512DQ, AVX512F, F16C, MMX+, POPCNT
-TEXT ·vecb_f16_avx512(SB), NOSPLIT, $64-96
+TEXT ·vecb_f16_avx512(SB), NOSPLIT, $72-96
 	MOVQ blocks+0(FP), AX
 	MOVQ AX, (SP)
 	MOVQ y+88(FP), AX
@@ -6644,16 +6662,22 @@ TEXT ·vecb_f16_avx512(SB), NOSPLIT, $64-96
 block:
 	MOVQ 48(SP), AX
 	MOVQ 16(SP), BX
-	MOVQ 40(SP), R12
-	MOVQ value+56(FP), R8
-	MOVQ (R12), R9
-	ADDQ R8, R9
-	MOVQ 8(R12), R10
-	ADDQ R8, R10
-	MOVQ 16(R12), R11
-	ADDQ R8, R11
-	MOVQ 24(R12), R12
-	ADDQ R8, R12
+	MOVQ 40(SP), R8
+	MOVQ value+56(FP), R13
+	MOVQ (R8), R9
+	ADDQ R13, R9
+	MOVQ 8(R8), R10
+	ADDQ R13, R10
+	MOVQ 16(R8), R11
+	ADDQ R13, R11
+	MOVQ 24(R8), R12
+	ADDQ R13, R12
+	MOVQ 32(R8), R8
+	ADDQ R13, R8
+	MOVQ R9, R13
+	SHLQ $0x02, R13
+	SUBQ R13, R8
+	MOVQ R8, 64(SP)
 	LEAQ (AX)(CX*4), R8
 	LEAQ (R8)(CX*4), R13
 
@@ -6751,10 +6775,10 @@ chunk:
 	ADDQ         R13, R12
 	VCVTDQ2PS    Z9, Z9
 	VFMADD231PS  Z8, Z9, Z7
-	PREFETCHT0   4096(R9)
-	PREFETCHT0   4096(R10)
-	PREFETCHT0   4096(R11)
-	PREFETCHT0   4096(R12)
+	MOVQ         64(SP), R13
+	LEAQ         (R13)(R9*4), R13
+	PREFETCHT1   (R13)
+	PREFETCHT1   64(R13)
 	ADDQ         $+4, AX
 	ADDQ         $+128, R8
 	DECQ         56(SP)
