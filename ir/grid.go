@@ -179,12 +179,15 @@ func (g Grid) with(f func(t *tensor.Tensor) *tensor.Tensor) *Grid {
 }
 
 // Encode returns the codes i8 of w, f32 of the shape that the grid is checked for, which is 2; false where an element is
-// not one of the grid's.
+// not one of the grid's, or a scale not finite.
 func (g *Grid) Encode(w *tensor.Tensor) (*tensor.Tensor, bool) {
 	m, k := w.Dim(0), w.Dim(1)
 	least, most := g.Codes()
 	codes := make([]int8, m*k)
 	scales, blocks := g.Scales.To(tensor.F32).F32s(), g.Scales.Dim(1)
+	if slices.ContainsFunc(scales, func(s float32) bool { return s-s != 0 }) {
+		return nil, false
+	}
 	var zeros []int8
 	if g.Zeros != nil {
 		zeros = tensor.Data[int8](g.Zeros)

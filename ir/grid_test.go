@@ -52,6 +52,15 @@ func TestGridCodes(t *testing.T) {
 		if m*k > 1 && g.Matrix(ir.View{Perm: []int{1, 0}, RowAxes: 1}, []int{m, k}) != nil {
 			t.Fatal("a grid of a matrix whose blocks lie along M")
 		}
+		{
+			bad := *g
+			scales := slices.Clone(scales)
+			scales[r.IntN(len(scales))] = float32(math.NaN())
+			bad.Scales = tensor.From(scales, m, blocks)
+			if _, ok := bad.Encode(tensor.New(tensor.F32, m, k)); ok {
+				t.Fatal("codes with a scale that is no number")
+			}
+		}
 		want[r.IntN(m*k)] += 0.3 * scales[0]
 		want[r.IntN(m*k)] = 1e30
 		if _, ok := g.Encode(w); ok {

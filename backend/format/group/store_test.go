@@ -3,6 +3,7 @@ package group_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -98,6 +99,15 @@ func damage(t *testing.T, r *rand.Rand, what string, s *ir.Store, typ ir.Type) {
 		t.Errorf("%s without %s is taken", what, s.Parts[i].Name)
 	}
 	bad.Parts = slices.Clone(s.Parts)
+	if at := slices.IndexFunc(s.Parts, func(p ir.Part) bool { return p.Name == "scales" }); r.IntN(4) == 0 {
+		scales := slices.Clone(s.Parts[at].Data.To(tensor.F32).F32s())
+		scales[r.IntN(len(scales))] = float32(math.Inf(1))
+		bad.Parts[at].Data = tensor.From(scales, s.Parts[at].Data.Shape()...)
+		if format.Check(&bad, typ) == nil {
+			t.Errorf("%s with an infinite scale is taken", what)
+		}
+		bad.Parts = slices.Clone(s.Parts)
+	}
 	data := slices.Clone(s.Parts[i].Data.Bytes())
 	data[r.IntN(len(data))] ^= 1 << r.IntN(8)
 	part, err := tensor.FromBytes(s.Parts[i].Data.DType(), s.Parts[i].Data.Shape(), data)
