@@ -24,7 +24,22 @@ type Mutation struct {
 // Refuses checks that the format refuses a store of w after any of the
 // mutations, and after those that break the store of any format.
 func Refuses(t *testing.T, f *backend.Format, w *tensor.Tensor, config string, own ...Mutation) {
-	good := store(t, f, w, config)
+	refuses(t, f, store(t, f, w, config), own)
+}
+
+// RefusesGrids is Refuses for weights on grids.
+func RefusesGrids(t *testing.T, f *backend.Format) {
+	for _, g := range grids {
+		refuses(t, f, gridStore(t, f, 9, 70, g, false), []Mutation{
+			{"other bits", func(s *ir.Store) { s.Config = choose.Grid{Bits: 12 - g.Bits, Block: g.Block}.String() }},
+			{"small blocks", func(s *ir.Store) { s.Config = choose.Grid{Bits: g.Bits, Block: 8}.String() }},
+			{"a scale that is no number", func(s *ir.Store) { s.Part("scales").F32s()[3] = float32(math.NaN()) }},
+		})
+	}
+}
+
+func refuses(t *testing.T, f *backend.Format, good *ir.Store, own []Mutation) {
+	t.Helper()
 	if err := f.Check(good); err != nil {
 		t.Fatal(err)
 	}
@@ -52,6 +67,9 @@ func Refuses(t *testing.T, f *backend.Format, w *tensor.Tensor, config string, o
 		part("missing", func(p *ir.Part) { p.Data = nil })
 		part("retyped", func(p *ir.Part) {
 			to := map[int]tensor.DType{1: tensor.I8, 2: tensor.I16, 4: tensor.I32}[p.Data.DType().Size()]
+			if to == p.Data.DType() {
+				to = tensor.U8
+			}
 			p.Data, _ = tensor.FromBytes(to, p.Data.Shape(), p.Data.Bytes())
 		})
 		part("deeper", func(p *ir.Part) { p.Data = p.Data.Reshape(append([]int{1}, p.Data.Shape()...)...) })
@@ -71,7 +89,7 @@ func Refuses(t *testing.T, f *backend.Format, w *tensor.Tensor, config string, o
 		s := clone(good)
 		m.Apply(s)
 		if err := f.Check(s); err == nil {
-			t.Errorf("%s (configuration %q): %s is accepted", f.Name(), config, m.Name)
+			t.Errorf("%s (configuration %q): %s is accepted", f.Name(), good.Config, m.Name)
 		}
 	}
 }
