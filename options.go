@@ -334,7 +334,7 @@ func ParseQuantized(s string) (dt tensor.DType, block int, err error) {
 		err = steps.Steps{Bits: k.Type.Bits(), Block: block}.Check()
 	}
 	if err != nil {
-		return 0, 0, option.Errorf("%v %q: want %s:BLOCK, a power of two from %d on", option.Quantize, s, name, ir.GridBlock)
+		return 0, 0, option.Errorf("%v %q: want %s:BLOCK, a power of two from %d to %d", option.Quantize, s, name, ir.GridBlock, steps.MaxBlock)
 	}
 	return k.Type, block, nil
 }

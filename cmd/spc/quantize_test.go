@@ -131,16 +131,17 @@ func TestQuantizeWeights(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		`--quantize "int4:24": want int4:BLOCK, a power of two from 16`:   {"--quantize", "int4:24"},
-		`--quantize "int4:8": want int4:BLOCK`:                            {"--quantize", "int4:8"},
-		`--quantize "int8w:x": want int8w:BLOCK`:                          {"--quantize", "int8w:x"},
-		`--quantize "fp16:32": want no number behind fp16`:                {"--quantize", "fp16:32"},
-		`--quantize "int4:99999999999999999999": want`:                    {"--quantize", "int4:99999999999999999999"},
-		"--ranges mse has no use without --quantize int8":                 {"--quantize", "int8w", "--ranges", "mse"},
-		"--keep-float none has no use with --quantize int4":               {"--quantize", "int4", "--keep-float", "none"},
-		"--target cuda: weights of int4 are for the CPU":                  {"--quantize", "int4", "--target", "cuda"},
-		"--quantize int4: a budget does not round weights alone to codes": append([]string{"--quantize", "int4", "--size", "10KB"}, calib...),
-		"--stop-after prune: quantisation is asked for":                   {"--quantize", "int4", "--stop-after", "prune"},
+		`--quantize "int4:24": want int4:BLOCK, a power of two from 16`:                 {"--quantize", "int4:24"},
+		`--quantize "int4:8": want int4:BLOCK`:                                          {"--quantize", "int4:8"},
+		`--quantize "int4:2097152": want int4:BLOCK, a power of two from 16 to 1048576`: {"--quantize", "int4:2097152"},
+		`--quantize "int8w:x": want int8w:BLOCK`:                                        {"--quantize", "int8w:x"},
+		`--quantize "fp16:32": want no number behind fp16`:                              {"--quantize", "fp16:32"},
+		`--quantize "int4:99999999999999999999": want`:                                  {"--quantize", "int4:99999999999999999999"},
+		"--ranges mse has no use without --quantize int8":                               {"--quantize", "int8w", "--ranges", "mse"},
+		"--keep-float none has no use with --quantize int4":                             {"--quantize", "int4", "--keep-float", "none"},
+		"--target cuda: weights of int4 are for the CPU":                                {"--quantize", "int4", "--target", "cuda"},
+		"--quantize int4: a budget does not round weights alone to codes":               append([]string{"--quantize", "int4", "--size", "10KB"}, calib...),
+		"--stop-after prune: quantisation is asked for":                                 {"--quantize", "int4", "--stop-after", "prune"},
 	} {
 		fails(t, append([]string{"compile", "model.onnx", "-o", "x.spx"}, args...), want)
 	}

@@ -17,8 +17,8 @@ import (
 // DefaultBlock is how many weights share a scale unless something else is asked for.
 const DefaultBlock = 32
 
-// maxBlock bounds blocks, so that what is rounded up to them stays in an int.
-const maxBlock = 1 << 20
+// MaxBlock bounds blocks, so that what is rounded up to them stays in an int.
+const MaxBlock = 1 << 20
 
 // Steps say which numbers weights may be: codes of so many bits times a scale for each block along a row, which may be negative,
 // so that of the codes, -8 to 7 for 4 bits, the one that has no opposite serves either sign.
@@ -32,8 +32,8 @@ func (s Steps) Check() error {
 	if s.Bits != 4 && s.Bits != 8 {
 		return fmt.Errorf("codes of %d bits, want 4 or 8", s.Bits)
 	}
-	if s.Block < ir.GridBlock || s.Block > maxBlock || s.Block&(s.Block-1) != 0 {
-		return fmt.Errorf("blocks of %d weights, want a power of two from %d to %d", s.Block, ir.GridBlock, maxBlock)
+	if s.Block < ir.GridBlock || s.Block > MaxBlock || s.Block&(s.Block-1) != 0 {
+		return fmt.Errorf("blocks of %d weights, want a power of two from %d to %d", s.Block, ir.GridBlock, MaxBlock)
 	}
 	return nil
 }
@@ -73,7 +73,7 @@ type Finder struct {
 }
 
 // turn packs a scale above 0 and the place of an element in a block, so that integers are in the order of scales.
-func turn(scale float64, at int) uint64 { return math.Float64bits(scale)&^(maxBlock-1) | uint64(at) }
+func turn(scale float64, at int) uint64 { return math.Float64bits(scale)&^(MaxBlock-1) | uint64(at) }
 
 // Scale returns the scale for a block of finite weights with which the sum of the squared errors, of each weight times its cost,
 // nil for 1, is the least. Where all weights are 0 it is 1.
@@ -152,7 +152,7 @@ func (f *Finder) sweep(w, cost []float64, largest, sign float64) (scale, gain fl
 	slices.Sort(f.turns)
 	num, den := a, b
 	for _, t := range slices.Backward(f.turns) {
-		i := int(t & (maxBlock - 1))
+		i := int(t & (MaxBlock - 1))
 		h, c := 1.0, f.codes[i]
 		if cost != nil {
 			h = cost[i]

@@ -19,6 +19,10 @@ func TestKernelsMayRunConcurrently(t *testing.T) { formattest.Concurrently(t, Ne
 
 func FuzzCheck(f *testing.F) { formattest.Fuzz(f, New(), "") }
 
+func FuzzCodes(f *testing.F) { formattest.FuzzGrids(f, New(), false) }
+
+func TestCheckRefusesOtherCodes(t *testing.T) { formattest.RefusesGrids(t, New()) }
+
 // A file of a few bytes may claim any number of rows, if they are empty.
 func TestRowsWithoutColumnsAreRefused(t *testing.T) {
 	s := &ir.Store{Format: Name, Rows: 1 << 40, Parts: []ir.Part{{Name: "bits", Data: tensor.New(tensor.U64, 1<<40, 0)}, {Name: "values", Data: tensor.New(tensor.F32, beyond)}}}

@@ -14,6 +14,10 @@ func TestKernelsMayRunConcurrently(t *testing.T) {
 
 func FuzzCheck(f *testing.F) { formattest.Fuzz(f, New(), "") }
 
+func FuzzCodes(f *testing.F) { formattest.FuzzGrids(f, New(), true) }
+
 func TestCheckRefusesOtherParts(t *testing.T) {
 	formattest.Refuses(t, New(), formattest.Sample(9, 40), "")
 }
+
+func TestCheckRefusesOtherCodes(t *testing.T) { formattest.RefusesGrids(t, New()) }

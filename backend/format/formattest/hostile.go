@@ -24,7 +24,22 @@ type Mutation struct {
 // Refuses checks that the format refuses a store of w after any of the
 // mutations, and after those that break the store of any format.
 func Refuses(t *testing.T, f *backend.Format, w *tensor.Tensor, config string, own ...Mutation) {
-	good := store(t, f, w, config)
+	refuses(t, f, store(t, f, w, config), own)
+}
+
+// RefusesGrids is Refuses for weights on grids.
+func RefusesGrids(t *testing.T, f *backend.Format) {
+	for _, g := range grids {
+		refuses(t, f, gridStore(t, f, 9, 70, g, false), []Mutation{
+			{"other bits", func(s *ir.Store) { s.Config = choose.Grid{Bits: 12 - g.Bits, Block: g.Block}.String() }},
+			{"small blocks", func(s *ir.Store) { s.Config = choose.Grid{Bits: g.Bits, Block: 8}.String() }},
+			{"a scale that is no number", func(s *ir.Store) { s.Part("scales").F32s()[3] = float32(math.NaN()) }},
+		})
+	}
+}
+
+func refuses(t *testing.T, f *backend.Format, good *ir.Store, own []Mutation) {
+	t.Helper()
 	if err := f.Check(good); err != nil {
 		t.Fatal(err)
 	}
@@ -52,6 +67,9 @@ func Refuses(t *testing.T, f *backend.Format, w *tensor.Tensor, config string, o
 		part("missing", func(p *ir.Part) { p.Data = nil })
 		part("retyped", func(p *ir.Part) {
 			to := map[int]tensor.DType{1: tensor.I8, 2: tensor.I16, 4: tensor.I32}[p.Data.DType().Size()]
+			if to == p.Data.DType() {
+				to = tensor.U8
+			}
 			p.Data, _ = tensor.FromBytes(to, p.Data.Shape(), p.Data.Bytes())
 		})
 		part("deeper", func(p *ir.Part) { p.Data = p.Data.Reshape(append([]int{1}, p.Data.Shape()...)...) })
@@ -71,7 +89,7 @@ func Refuses(t *testing.T, f *backend.Format, w *tensor.Tensor, config string, o
 		s := clone(good)
 		m.Apply(s)
 		if err := f.Check(s); err == nil {
-			t.Errorf("%s (configuration %q): %s is accepted", f.Name(), config, m.Name)
+			t.Errorf("%s (configuration %q): %s is accepted", f.Name(), good.Config, m.Name)
 		}
 	}
 }
@@ -117,33 +135,83 @@ func Fuzz(f *testing.F, format *backend.Format, configs ...string) {
 		}
 		s := clone(store(t, format, w, with))
 		editAll(s, edits, configs)
-		if format.Check(s) != nil {
-			return
-		}
-		w, err := format.Unpack(s)
-		if err != nil {
-			t.Fatalf("Check accepts what Unpack refuses: %v", err)
-		}
-		if backend.Elements(s) == tensor.I8 {
-			return
-		}
-		kern, err := floats(format, s)
-		if err != nil {
-			t.Fatalf("Check accepts what Kernel refuses: %v", err)
-		}
-		for _, v := range w.F32s() {
-			if v-v != 0 || v > 1e15 || v < -1e15 {
-				return // the sums would not be finite
-			}
-		}
-		const seed = 3
-		t.Logf("seed %d", seed)
-		for _, k := range sizes(kern) {
-			if err := multiply(k, w, 0, s.Rows, rand.New(rand.NewPCG(seed, 0))); err != nil {
-				t.Fatalf("%s: %v", k.Name(), err)
-			}
-		}
+		harmless(t, format, s)
 	})
+}
+
+// harmless wants of a store of floats that Check accepts that it is unpacked and multiplied, and that both agree.
+func harmless(t *testing.T, format *backend.Format, s *ir.Store) {
+	t.Helper()
+	if format.Check(s) != nil {
+		return
+	}
+	w, err := format.Unpack(s)
+	if err != nil {
+		t.Fatalf("Check accepts what Unpack refuses: %v", err)
+	}
+	if backend.Elements(s) == tensor.I8 {
+		return
+	}
+	kern, err := floats(format, s)
+	if err != nil {
+		t.Fatalf("Check accepts what Kernel refuses: %v", err)
+	}
+	for _, v := range w.F32s() {
+		if v-v != 0 || v > 1e15 || v < -1e15 {
+			return // the sums would not be finite
+		}
+	}
+	const seed = 3
+	t.Logf("seed %d", seed)
+	for _, k := range sizes(kern) {
+		if err := multiply(k, w, 0, s.Rows, rand.New(rand.NewPCG(seed, 0))); err != nil {
+			t.Fatalf("%s: %v", k.Name(), err)
+		}
+	}
+}
+
+// grids are those of FuzzGrids, whose edits may claim blocks longer than any row, too.
+var grids = []choose.Grid{{Bits: 4, Block: 32}, {Bits: 8, Block: 16}, {Bits: 4, Block: 64}, {Bits: 8, Block: 128}, {Bits: 4, Block: math.MaxInt}, {Bits: 8, Block: 48}}
+
+// FuzzGrids is Fuzz for weights on grids, which have zeros where the format can store them.
+func FuzzGrids(f *testing.F, format *backend.Format, zeros bool) {
+	var configs []string
+	for i, g := range grids {
+		configs = append(configs, g.String())
+		f.Add(byte(i), byte(17), byte(24), []byte{})
+		f.Add(byte(i), byte(16), byte(8), []byte{0, 1, 0, 200, 16, 2, 0, 9})
+		f.Add(byte(i), byte(5), byte(33), []byte{8, 3, 0, 124, 4, 0, 0, 1, 5, 0, 0, 255})
+		f.Add(byte(i), byte(8), byte(70), []byte{255, 4, 0, 0, 14, 1, 0, 0})
+	}
+	f.Fuzz(func(t *testing.T, config, rows, cols byte, edits []byte) {
+		s := gridStore(t, format, int(rows%40)+1, int(cols%80)+1, grids[int(config)%len(grids)], zeros && rows&64 > 0)
+		editAll(s, edits, configs)
+		harmless(t, format, s)
+	})
+}
+
+// gridStore stores a sample [m,k] on a grid.
+func gridStore(t *testing.T, format *backend.Format, m, k int, conf choose.Grid, zeros bool) *ir.Store {
+	t.Helper()
+	grid := &ir.Grid{Bits: conf.Bits, Axis: 1, Block: conf.Block}
+	least, most := grid.Codes()
+	blocks := 1 + (k-1)/conf.Block
+	scales, zero, codes := make([]float32, m*blocks), make([]int8, m*blocks), make([]int8, m*k)
+	for i := range scales {
+		scales[i], zero[i] = float32(i%7+1)/16, int8(i%3)
+	}
+	for i, v := range Sample(m, k).F32s() {
+		codes[i] = int8(max(least, min(most, int(4*v))))
+	}
+	grid.Scales = tensor.From(scales, m, blocks)
+	if zeros {
+		grid.Zeros = tensor.From(zero, m, blocks)
+	}
+	parts, err := format.PackGrid(grid.Decode(tensor.From(codes, m, k)), grid, conf.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return clone(&ir.Store{Format: format.Name(), Config: conf.String(), Rows: m, Cols: k, Parts: parts})
 }
 
 // FuzzIntegers is Fuzz for weights i8, whose products are exact. A sample of whole numbers is passed

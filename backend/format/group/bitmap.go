@@ -101,10 +101,13 @@ func ViewBitmap(s *ir.Store) (*Bitmap, error) {
 	return w, nil
 }
 
-// CheckBitmap wants as many codes as bits are set, none of zero, no bits behind the last column, and codes of zero behind the last.
+// CheckBitmap wants finite scales, as many codes as bits are set, no bits behind the last column, and codes of zero behind the last.
 func CheckBitmap(s *ir.Store) error {
 	w, err := ViewBitmap(s)
 	if err != nil {
+		return err
+	}
+	if err := w.checkScales(); err != nil {
 		return err
 	}
 	if w.K%64 != 0 {

@@ -115,6 +115,16 @@ func (w *Weight) checkZeros() error {
 	return nil
 }
 
+// checkScales wants finite ones: with another, an element that is not stored would not be 0.
+func (w *Weight) checkScales() error {
+	for i, v := range sparse.Values(w.Scales).Float32s() {
+		if v-v != 0 {
+			return fmt.Errorf("scale %d is %v, want a finite one", i, v)
+		}
+	}
+	return nil
+}
+
 // is reports whether a part has a name, one of some types, and a shape.
 func is(p ir.Part, name string, types []tensor.DType, shape ...int) bool {
 	if p.Name != name || p.Data.Rank() != len(shape) {
@@ -247,10 +257,13 @@ func Dense(s *ir.Store) (*Weight, error) {
 	return w, nil
 }
 
-// CheckDense wants codes of zero behind the last column.
+// CheckDense wants finite scales, and codes of zero behind the last column.
 func CheckDense(s *ir.Store) error {
 	w, err := Dense(s)
 	if err != nil {
+		return err
+	}
+	if err := w.checkScales(); err != nil {
 		return err
 	}
 	n := w.RowBytes()

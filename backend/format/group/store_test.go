@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"spc/backend/format"
@@ -86,6 +87,43 @@ func TestStores(t *testing.T) {
 	}
 	if packed["dense"] < 300 || packed["bitmap"] < 100 {
 		t.Errorf("%v stores", packed)
+	}
+}
+
+// TestScalesAreFinite: with another, elements of a bitmap that are not stored would be 0 or NaN.
+func TestScalesAreFinite(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 0))
+	for _, name := range []string{"dense", "bitmap"} {
+		for _, half := range []bool{false, true} {
+			f := format.Lookup(name)
+			w, grid := random(r, 3, 70, choose.Grid{Bits: 4, Block: 32}, false, true)
+			grid.Scales = grid.Scales.To(tensor.F32)
+			if half {
+				grid.Scales = grid.Scales.To(tensor.F16)
+				codes := tensor.New(tensor.I8, 3, 70)
+				copy(tensor.Data[int8](codes)[1:], []int8{5, 0, -8})
+				w = grid.Decode(codes)
+			}
+			parts, err := f.PackGrid(w, grid, "int4x32")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &ir.Store{Format: name, Config: "int4x32", View: ir.View{RowAxes: 1}, Rows: 3, Cols: 70, Parts: parts}
+			if err := format.Check(s, ir.TypeOf(w)); err != nil {
+				t.Fatal(err)
+			}
+			for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+				scales := slices.Clone(s.Part("scales").To(tensor.F32).F32s())
+				scales[4] = float32(bad)
+				broken := *s
+				broken.Parts = slices.Clone(s.Parts)
+				i := slices.IndexFunc(s.Parts, func(p ir.Part) bool { return p.Name == "scales" })
+				broken.Parts[i].Data = tensor.From(scales, 3, 3).To(s.Part("scales").DType())
+				if err := format.Check(&broken, ir.TypeOf(w)); err == nil || !strings.Contains(err.Error(), "scale 4 is ") {
+					t.Errorf("%s with a scale %v: %v", name, bad, err)
+				}
+			}
+		}
 	}
 }
 
