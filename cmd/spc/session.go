@@ -54,6 +54,11 @@ func tiesOf(args []string, inputs, outputs []spc.Port) (map[string]string, error
 			return nil, fmt.Errorf("--tie %s: no output is named so; the outputs are %s", arg, describe(outputs))
 		}
 	}
+	for _, out := range slices.Sorted(maps.Keys(ties)) {
+		if !slices.ContainsFunc(inputs, func(p spc.Port) bool { return p.Name == ties[out] }) {
+			return nil, fmt.Errorf("--tie: no input is named %q, to which output %s is tied; the inputs are %s", ties[out], out, describe(inputs))
+		}
+	}
 	return ties, nil
 }
 
@@ -221,7 +226,7 @@ func tokenSymbol(inputs, outputs []spc.Port, ties map[string]string) (string, er
 		for i, d := range from.Dims {
 			own[d.Symbol()] = true
 			if i < len(to.Dims) && to.Dims[i] != d {
-				if by := ir.Sum(to.Dims[i], ir.Mul(ir.Size(-1), d)); len(by.Symbols()) == 1 && by.Symbol() == by.Symbols()[0] {
+				if by := ir.Sum(to.Dims[i], ir.Mul(ir.Size(-1), d)); len(by.Symbols()) == 1 && by.Symbol() == by.Symbols()[0] && !by.Fresh() {
 					return by.Symbol(), nil
 				}
 			}

@@ -105,7 +105,19 @@ func TestDecode(t *testing.T) {
 	if text := ok(t, "bench", model, "--decode", "8:4"); !strings.Contains(text, "a prompt of 8 tokens and 4 steps") {
 		t.Error(text)
 	}
+	grouped, err := archs.CachedDecoder(archs.CachedDecoderConfig{Layers: 2, Hidden: 32, Heads: 4, KVHeads: 2, FF: 64, Vocabulary: 50, Positions: 256, Grouped: true}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := filepath.Join(t.TempDir(), "grouped.onnx") // whose lengths are inputs
+	if err := os.WriteFile(counts, grouped.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if text := ok(t, "bench", counts, "--decode", "8:4"); !strings.Contains(text, "a prompt of 8 tokens and 4 steps") {
+		t.Error(text)
+	}
 	for want, args := range map[string][]string{
+		"no input is named \"past.0.key\", to which output present.0.key is tied": {"--decode", "8:1", "--tie", "present.*=past.*"},
 		"want PROMPT:STEPS":                      {"--decode", "8"},
 		"both at least 1":                        {"--decode", "8:0"},
 		"--decode and --runs exclude each other": {"--decode", "8:1", "--runs", "3"},
