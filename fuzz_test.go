@@ -42,6 +42,12 @@ var storedSeeds = []string{
   %y: f32[n,2] = MatMul "fc" (%x, %w)
   return %y
 }`,
+	`graph "g"(%x: f32[2,n,1]) {
+  %w: f32[2,4,1] = const {0.5, -0.5, 0.25, 1.0, -1.0, 0.125, 0.75, -0.25}
+  %r: f32[2,4,4] = stored "dense"("int4x16") [] 2, 8 x 4 {codes = u8[8,16] {130, 135, 143, 138, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 131, 135, 142, 138, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 132, 135, 141, 138, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 133, 135, 140, 138, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 134, 135, 139, 138, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 135, 135, 138, 138, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 135, 137, 138, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 137, 135, 136, 138, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136}, scales = f32[8,1] {0.5, 0.25, 0.125, 0.0625, 0.5, 0.25, 0.125, 0.0625}}
+  %y: f32[2,2,n,4] = RNN "rnn" (%x, %w, %r) {direction = "bidirectional"}
+  return %y
+}`,
 	`graph "g"(%x: f32[2,4], %c: bool[]) {
   %w: f32[4,2] = stored "nm"("2:4") [1, 0] 1, 2 x 4 {values = f32[2,2] {1.0, 2.0, 3.0, 4.0}, positions = u8[2,1] {4, 14}}
   %h: f32[2,2] = MatMul "fc" (%x, %w)
@@ -105,12 +111,21 @@ func FuzzRun(f *testing.F) {
 	})
 }
 
-// Seeds that are refused would show nothing.
+// Seeds that are refused would show nothing. They compute what the interpreter does.
 func TestFuzzedGraphsRun(t *testing.T) {
 	for _, text := range storedSeeds {
 		m := parse(t, text)
-		if _, err := m.Run(t.Context(), randomInputs(m, 1, 2)); err != nil {
+		in := randomInputs(m, 1, 2)
+		got, err := m.Run(t.Context(), in)
+		if err != nil {
 			t.Errorf("%v: %s", err, text)
+		}
+		want, err := m.Interpret(t.Context(), in)
+		if err != nil {
+			t.Errorf("interpreted: %v: %s", err, text)
+		}
+		if d := relL2(t, got, want); !(d < 1e-6) {
+			t.Errorf("differs from what is interpreted by %g: %s", d, text)
 		}
 		m.Close()
 	}

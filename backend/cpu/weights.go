@@ -61,7 +61,7 @@ func (p *program) newKernels(v *ir.Value, ref ir.Weight) ([]backend.Kernel, erro
 		return []backend.Kernel{k}, nil
 	}
 	if v.Store != nil { // dense: no other is asked for in groups
-		return groupsOf(v.Store.Part("values"), ref.Groups)
+		return groupsOf(v.Store, ref.Groups)
 	}
 	if ref.Groups == 1 && v.Const.DType() == tensor.F32 && v.Const.Rank() == 2 && ref.View.RowAxes == 1 && slices.Equal(ref.View.Perm, []int{1, 0}) {
 		k := dense.NewTransposed(v.Const)
@@ -87,16 +87,21 @@ func (p *program) newKernels(v *ir.Value, ref ir.Weight) ([]backend.Kernel, erro
 	return all, nil
 }
 
-// groupsOf returns dense kernels for parts of the rows of a matrix.
-func groupsOf(m *tensor.Tensor, groups int) ([]backend.Kernel, error) {
+// groupsOf returns kernels for parts of the rows of a dense store, as each of its parts has rows.
+func groupsOf(s *ir.Store, groups int) ([]backend.Kernel, error) {
 	all := make([]backend.Kernel, groups)
-	rows, size := m.Dim(0)/groups, len(m.Bytes())/groups
 	for g := range all {
-		part, err := tensor.FromBytes(m.DType(), []int{rows, m.Dim(1)}, m.Bytes()[g*size:][:size])
-		if err != nil {
-			return nil, err
+		rows := &ir.Store{Format: s.Format, Config: s.Config, Rows: s.Rows / groups, Cols: s.Cols}
+		for _, p := range s.Parts {
+			size := len(p.Data.Bytes()) / groups
+			t, err := tensor.FromBytes(p.Data.DType(), []int{rows.Rows, p.Data.Dim(1)}, p.Data.Bytes()[g*size:][:size])
+			if err != nil {
+				return nil, err
+			}
+			rows.Parts = append(rows.Parts, ir.Part{Name: p.Name, Data: t})
 		}
-		if all[g], err = format.Lookup(dense.Name).Kernel(dense.Store(part)); err != nil {
+		var err error
+		if all[g], err = format.Lookup(dense.Name).Kernel(rows); err != nil {
 			return nil, err
 		}
 	}
