@@ -136,12 +136,7 @@ func CheckBitmap(s *ir.Store) error {
 }
 
 // count is the number of codes of a row.
-func (w *Bitmap) count(r int) (n int) {
-	for _, word := range w.Set[r*w.Words : (r+1)*w.Words] {
-		n += bits.OnesCount64(word)
-	}
-	return n
-}
+func (w *Bitmap) count(r int) int { return ones(w.Set[r*w.Words : (r+1)*w.Words]) }
 
 // Starts lists the byte at which the codes of each row begin, and where those of the last end.
 func (w *Bitmap) Starts() []int {
