@@ -124,6 +124,7 @@ func (w *Bitmap) matrix() (*matrix, error) {
 // hugeScale is what scales of bitmaps are below, so that sums of codes times 2^24, as kernels have them, are finite.
 const hugeScale = 0x1p64
 
+// ones is the number of bits that are set.
 func ones(words []uint64) (n int) {
 	for _, w := range words {
 		n += bits.OnesCount64(w)
