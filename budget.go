@@ -146,6 +146,8 @@ func (b *BudgetOptions) check(o *CompileOptions) error {
 		return option.Errorf("%v %s: budgets are measured on the CPU", option.Target, o.Target)
 	case o.Calibration.Inputs == nil:
 		return option.Errorf("a budget needs %v, samples that show what each layer loses", option.Calibration)
+	case o.Size != 0:
+		return option.Errorf("%v %d beside a budget, which has its own", option.FileSize, o.Size)
 	case o.Prune.Sparsity != 0:
 		return option.Errorf("%v %v beside a budget, which finds it", option.Sparsity, o.Prune.Sparsity)
 	case o.Prune.Pattern != Pattern{}:

@@ -62,6 +62,10 @@ type CompileOptions struct {
 	Profile *Profile
 	// OneFormat forbids that weights are kept in two formats, one for few columns and one for many.
 	OneFormat bool
+	// Size, where it is above 0, is how many bytes the .spx may have: weights have a second format, one in codes of 4 or 8 bits one in floats for
+	// many columns, where that fits, and those that cost the least time are stored in the fewest bytes where it does not fit otherwise. What
+	// does not fit at all is an error that wraps ErrUnmet. CompileWithin has its own.
+	Size int64
 
 	Prune       PruneOptions
 	Quantize    QuantizeOptions
@@ -480,7 +484,7 @@ func (o *CompileOptions) report(c *passes.Context) (ReportOptions, error) {
 	quantize, err := o.Quantize.word()
 	r := ReportOptions{
 		Pattern: c.Prune.Pattern.String(), Sparsity: c.Prune.Sparsity, Allocate: string(c.Prune.Allocate),
-		Format: c.Choose.Format, Target: string(o.Target), Quantize: quantize, OneFormat: o.OneFormat, Command: o.Command,
+		Format: c.Choose.Format, Target: string(o.Target), Quantize: quantize, OneFormat: o.OneFormat, Size: o.Size, Command: o.Command,
 	}
 	if o.Profile != nil && o.Profile != machine.Default {
 		r.Profile = o.Profile
@@ -515,6 +519,16 @@ func (o *CompileOptions) passContext(seen *calib.Observer) (*passes.Context, err
 		if n, fixed := o.Dims[symbol]; fixed {
 			return nil, option.Errorf("%v %s=%v, but %v %s=%d", option.Open, symbol, o.Open[symbol], option.Dims, symbol, n)
 		}
+	}
+	switch {
+	case o.Size < 0:
+		return nil, option.Errorf("%v %d: want a size above 0, such as 10MB", option.FileSize, o.Size)
+	case o.Size > 0 && o.Format != "" && o.Format != choose.Auto:
+		return nil, option.Errorf("%v %s leaves %v no choice, want %s", option.Format, o.Format, option.FileSize, choose.Auto)
+	case o.Size > 0 && o.Target != CPU:
+		return nil, option.Errorf("%v %s: %v chooses among formats of the CPU", option.Target, o.Target, option.FileSize)
+	case o.Size > 0:
+		c.Choose.Sized = new(choose.Sized)
 	}
 	if o.OneFormat && o.Format == choose.PairFormat {
 		return nil, option.Errorf("%v %s, but %v", option.Format, o.Format, option.OneFormat)

@@ -40,11 +40,11 @@ type kept struct {
 }
 
 // Prune prunes an ONNX model, and quantises it, as Compile would with the same options;
-// Format, OneFormat and Open are not used. Its file stays as it is but for the weights, and biases, that pruning changes: with its operator
+// Format, OneFormat, Size and Open are not used. Its file stays as it is but for the weights, and biases, that pruning changes: with its operator
 // sets, names, order, metadata, and batch normalisation, into whose parameters what was folded is put back. Where o.Opset asks for it,
 // or the file has no place for what has changed (Report.Written), nodes are written anew, with batch normalisation folded into the weights.
 func Prune(ctx context.Context, o CompileOptions) (*Pruned, error) {
-	o.Format, o.OneFormat, o.Open = "", false, nil
+	o.Format, o.OneFormat, o.Size, o.Open = "", false, 0, nil
 	k := &kept{opset: o.Opset}
 	m, err := compile(ctx, o, k)
 	if err != nil {

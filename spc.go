@@ -106,6 +106,8 @@ type ReportOptions struct {
 	Profile *Profile `json:"profile,omitempty"`
 	// OneFormat forbade that weights have two formats.
 	OneFormat bool `json:"one_format,omitempty"`
+	// Size is how many bytes the file was to have at most, beside a budget; 0 for any number.
+	Size int64 `json:"size,omitempty"`
 	// Command would make the model again, in the folder of what it names; empty where a program
 	// compiled it that did not say so.
 	Command []string `json:"command,omitempty"`
@@ -270,6 +272,14 @@ func build(ctx context.Context, o CompileOptions, k *kept, w *weights) (*Model, 
 	}
 	m.report = reportOf(told, &c.Report)
 	m.report.finish(m.graph)
+	if s := c.Choose.Sized; s != nil && o.Debug.StopAfter == "" {
+		if err := m.fit(o.Size, s, &c.Report); err != nil {
+			if o.Model != "" {
+				err = fmt.Errorf("%s: %w", o.Model, err)
+			}
+			return nil, err
+		}
+	}
 	if o.Target == CPU && k == nil && o.Debug.StopAfter == "" {
 		m.forecast()
 	}
@@ -282,6 +292,41 @@ func build(ctx context.Context, o CompileOptions, k *kept, w *weights) (*Model, 
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
+}
+
+// fit gives weights second forms, or small ones, so that the .spx has at most so many bytes.
+func (m *Model) fit(most int64, s *choose.Sized, r *passes.Report) error {
+	measure := func() (size int64, err error) {
+		m.report = reportOf(m.report.Options, r)
+		m.report.finish(m.graph)
+		return sizeOf(m)
+	}
+	size, err := sizeOf(m)
+	if err != nil {
+		return err
+	}
+	if size <= most {
+		if err := s.Grow(most - size); err != nil {
+			return err
+		}
+		for size, err = measure(); err == nil && size > most && s.Back(); { // the report took more than was thought
+			size, err = measure()
+		}
+		return err
+	}
+	for size > most {
+		some, err := s.Shrink(size - most)
+		if err != nil {
+			return err
+		}
+		if size, err = measure(); err != nil {
+			return err
+		}
+		if size > most && !some {
+			return fmt.Errorf("%w: with every weight in the fewest bytes that it can be stored in, the file takes %d, want at most %d", ErrUnmet, size, most)
+		}
+	}
+	return nil
 }
 
 // reportOf is what passes reported, of a model that was compiled with the options told.

@@ -102,6 +102,9 @@ func (m *Model) Tune(ctx context.Context, o TuneOptions) (tuned *Model, err erro
 			return nil, option.Errorf("%v %d: %d weights are stored in the fewest bytes for that, which to tune would undo", option.Size, b.Size, n)
 		}
 	}
+	if n := m.report.Options.Size; n > 0 {
+		return nil, option.Errorf("%v %d, for which formats were chosen: to tune would undo that", option.FileSize, n)
+	}
 	if f := m.report.Options.Format; f != choose.Auto {
 		return nil, option.Errorf("%v %s: want %s, which leaves a choice", option.Format, f, choose.Auto)
 	}

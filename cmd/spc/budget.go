@@ -47,7 +47,7 @@ func (f *budgetFlags) add(c *cobra.Command) {
 	fs.Float64Var(&f.speedup, "speedup", 0, "find the program that loses least among those so many times as fast as the dense\none in floats, the best runs of both as measured")
 	fs.Float64Var(&f.drop, "max-drop", 0, "find the fastest program that loses at most so many points of --metric on --eval-data,\nor hundredths of a nat of divergence without that, with a confidence of 90%; with\n--speedup: both")
 	choiceVar(fs, &f.latency, "latency", "", parseLatency, "find one whose runs take at most so long in the median, such as 5ms")
-	choiceVar(fs, &f.size, "size", "", parseSize, "find one whose file has at most so many bytes, such as 10MB")
+	choiceVar(fs, &f.size, "size", "", parseSize, "find one whose file has at most so many bytes, such as 10MB; without --calib, or with\n--quantize int4 or int8w, by formats alone")
 	fs.Float64Var(&f.flops, "flops", 0, "find one that has at most this share of the multiply-adds of products")
 	fs.StringVar(&f.pareto, "pareto", "", "a `FILE` .csv, .png, .svg or .html for the front from the dense program to the fastest,\nbuilt and measured")
 	fs.IntVar(&f.points, "points", 12, "how many programs --pareto has")
@@ -103,9 +103,9 @@ func given(fs *pflag.FlagSet, names []string) bool {
 }
 
 // needless returns an error for flags that need others.
-func (f *budgetFlags) needless(c *cobra.Command) error {
+func (f *budgetFlags) needless(c *cobra.Command, searches bool) error {
 	fs := c.Flags()
-	if !given(fs, budgetNames) {
+	if !searches {
 		for _, name := range budgetMore {
 			if fs.Changed(name) {
 				return fmt.Errorf("--%s has no use without a budget: --speedup, --max-drop, --latency, --size, --flops or --pareto", name)

@@ -22,6 +22,7 @@ var flagOf = map[option.Name]string{
 	option.Speedup:          "speedup",
 	option.Latency:          "latency",
 	option.Size:             "size",
+	option.FileSize:         "size",
 	option.FLOPs:            "flops",
 	option.MaxDrop:          "max-drop",
 	option.Front:            "points",

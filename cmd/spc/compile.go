@@ -132,6 +132,13 @@ func (f *makeFlags) apply(c *cobra.Command) (func(), error) {
 	return f.data.apply(c, &f.o, s)
 }
 
+// searches reports whether programs are built and measured for a budget: --size alone only says what formats may take where no samples
+// show what zeros cost, or where weights become codes.
+func (f *makeFlags) searches(fs *pflag.FlagSet) bool {
+	alone := fs.Changed("size") && !given(fs, []string{"pareto", "speedup", "max-drop", "latency", "flops"}) && (!fs.Changed("calib") || f.o.Quantize.Type == tensor.I4 || f.o.Quantize.Block != 0)
+	return given(fs, budgetNames) && !alone
+}
+
 // needless returns an error for a flag that was given and makes no difference, as far as the
 // options do not show that it was.
 func (f *makeFlags) needless(fs *pflag.FlagSet) error {
@@ -144,7 +151,7 @@ func (f *makeFlags) needless(fs *pflag.FlagSet) error {
 		return fmt.Errorf("--recipe %v has no use without --reconstruct", fs.Lookup("recipe").Value)
 	case sets && fs.Changed("sparsity") && o.Sparsity == 0:
 		return fmt.Errorf("--sparsity 0, but --pattern %v sets its own, %.4g", o.Pattern, own)
-	case sets || len(o.Layers) > 0 || fs.Changed("sparsity") || given(fs, budgetNames):
+	case sets || len(o.Layers) > 0 || fs.Changed("sparsity") || f.searches(fs):
 		return nil
 	}
 	for _, name := range []string{"prune", "refine", "allocate", "permute"} {
@@ -235,7 +242,7 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 
 // frontAlone reports whether all that is asked for is a front.
 func (f *compileFlags) frontAlone(c *cobra.Command) bool {
-	return given(c.Flags(), budgetNames) && !given(c.Flags(), budgetLimits)
+	return f.searches(c.Flags()) && !given(c.Flags(), budgetLimits)
 }
 
 // prints reports whether the graph is printed in the place of a file.
@@ -247,12 +254,14 @@ func (f *compileFlags) check(c *cobra.Command, model string) (files outputs, err
 	if err := f.of(model); err != nil {
 		return files, err
 	}
-	if err := f.within.needless(c); err != nil {
+	if err := f.within.needless(c, f.searches(c.Flags())); err != nil {
 		return files, err
 	}
 	switch {
 	case f.prints() && f.masks != "":
 		return files, fmt.Errorf("--masks %s needs -o: without, --stop-after prints the graph and writes no files", f.masks)
+	case f.tune && c.Flags().Changed("size"):
+		return files, errors.New("--tune and --size exclude each other, want one of them")
 	case f.tune && f.o.Target != "" && f.o.Target != spc.CPU:
 		return files, fmt.Errorf("--tune measures this machine's CPU, but --target is %s", f.o.Target)
 	case f.frontAlone(c) && f.out != "":
@@ -350,9 +359,10 @@ func (f *compileFlags) compile(c *cobra.Command, p *progress) (*spc.Model, error
 	if f.out != "" && !f.tune { // which compares models that share weights
 		f.o.Spool = claims.Folder(f.out)
 	}
-	if given(c.Flags(), budgetNames) {
+	if f.searches(c.Flags()) {
 		return f.compileWithin(c, p)
 	}
+	f.o.Size = f.within.size
 	return compileModel(c, f.o)
 }
 

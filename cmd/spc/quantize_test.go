@@ -140,12 +140,36 @@ func TestQuantizeWeights(t *testing.T) {
 		"--ranges mse has no use without --quantize int8":                               {"--quantize", "int8w", "--ranges", "mse"},
 		"--keep-float none has no use with --quantize int4":                             {"--quantize", "int4", "--keep-float", "none"},
 		"--target cuda: weights of int4 are for the CPU":                                {"--quantize", "int4", "--target", "cuda"},
-		"--quantize int4: a budget does not round weights alone to codes":               append([]string{"--quantize", "int4", "--size", "10KB"}, calib...),
+		"--quantize int4: a budget does not round weights alone to codes":               append([]string{"--quantize", "int4", "--size", "10KB", "--max-drop", "1"}, calib...),
 		"--stop-after prune: quantisation is asked for":                                 {"--quantize", "int4", "--stop-after", "prune"},
 	} {
 		fails(t, append([]string{"compile", "model.onnx", "-o", "x.spx"}, args...), want)
 	}
 	fails(t, []string{"prune", "model.onnx", "-o", "x.onnx", "--quantize", "int4", "--opset", "20"}, "--opset 20: the model's nodes are written in the form of opset 21")
+}
+
+// A size alone is met by formats, without samples.
+func TestSizesThatFormatsMeet(t *testing.T) {
+	workspace(t)
+	ok(t, "compile", "model.onnx", "-o", "any.spx", "--quantize", "int4")
+	size := fileBytes(t, "any.spx") * 3 / 2
+	ok(t, "compile", "model.onnx", "-o", "sized.spx", "--quantize", "int4", "--size", fmt.Sprint(size))
+	if n := fileBytes(t, "sized.spx"); n > size {
+		t.Errorf("%d bytes, want %d", n, size)
+	}
+	ok(t, "verify", "any.spx", "sized.spx", "--tolerance", "1e-4")
+	if r := spcRun("compile", "model.onnx", "-o", "x.spx", "--size", "2KB"); r.status != 2 || !strings.Contains(r.errors, "want at most 2000") {
+		t.Errorf("2 KB: %+v", r)
+	}
+	for want, args := range map[string][]string{
+		"--tune and --size exclude each other":                   {"--size", "2MB", "--tune"},
+		"--search has no use without a budget":                   {"--size", "2MB", "--search", "4"},
+		"--refine has no use without --sparsity":                 {"--size", "2MB", "--refine", "swaps"},
+		"--format csr leaves --size no choice, want auto":        {"--size", "2MB", "--format", "csr"},
+		"--target cuda: --size chooses among formats of the CPU": {"--size", "2MB", "--target", "cuda"},
+	} {
+		fails(t, append([]string{"compile", "model.onnx", "-o", "x.spx"}, args...), want)
+	}
 }
 
 // Weights of integers count as prunable whether or not zeros are asked for.

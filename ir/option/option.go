@@ -24,6 +24,7 @@ const (
 	Format Name = "Format"
 
 	OneFormat Name = "OneFormat"
+	FileSize  Name = "Size"
 	Opset     Name = "Opset"
 	Profile   Name = "Profile"
 	Timings   Name = "TuneOptions.Timings"

@@ -48,6 +48,13 @@ type Packer interface {
 	Pack(w *tensor.Tensor, config string) ([]ir.Part, error)
 }
 
+// Unpacker is a Packer that reads back what it stored.
+type Unpacker interface {
+	Packer
+	// Unpack is the inverse of Pack: the matrix f32 [M,K].
+	Unpack(s *ir.Store) (*tensor.Tensor, error)
+}
+
 // ErrFit says that a configuration of a format has no room for the nonzeros of a matrix.
 var ErrFit = errors.New("it does not fit")
 
@@ -184,6 +191,7 @@ type Options struct {
 	Format    string           // Auto, or the name of the only format to use where it suits; empty is Auto
 	Sizes     map[string]Sizes // of open dimensions, by their symbols; what they are by default is in docs/formats.md
 	OneFormat bool             // no weight has two forms
+	Sized     *Sized           // where it is set, takes what weights have two forms, or small ones, once Run is over
 	// Small, where it is set and Format is Auto, names weights that are stored in the fewest bytes, whatever that takes.
 	Small map[string]bool
 	// Times, where it is set, tells what the node of a use of a weight took, by the number of that among the graph's, in a form, for n
@@ -245,6 +253,10 @@ func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, []Open
 	}
 	if err := c.all(g, list, len(weights)); err != nil {
 		return nil, nil, err
+	}
+	if s := c.Sized; s != nil {
+		s.chooser = c
+		s.order()
 	}
 	return layers, opens, nil
 }
@@ -512,7 +524,7 @@ func (c *chooser) compete(u use, points []*point) {
 		}
 		for _, f := range c.formats {
 			for _, cost := range f.Costs(&m, l.N) {
-				if m.Grid != nil && !IsGrid(cost.Config) && f.Name() != c.Format {
+				if m.Grid != nil && !IsGrid(cost.Config) && f.Name() != c.Format && (c.Sized == nil || f.Name() == Dense) {
 					continue // it would take many times the bytes
 				}
 				form := Form{f.Name(), cost.Config}
@@ -633,23 +645,45 @@ func (c *Candidate) near(dense *Candidate) bool {
 func (c *chooser) agree(uses []use) *Candidate {
 	all := together(uses)
 	best := c.best(all)
-	more := ""
-	if p := c.pair(uses, all, best); p != nil && !c.small(all) {
-		alone := *best
-		for _, u := range uses {
-			two := p.candidate(u.Layer)
-			u.Candidates = append(u.Candidates, two)
-			sortByTime(u.Candidates)
-			u.SecondBytes = two.StoredBytes - alone.StoredBytes
-		}
-		all = together(uses)
-		best = &all.Candidates[slices.IndexFunc(all.Candidates, is(PairFormat))]
-		more = fmt.Sprintf(", %.2fx than %v alone", ratio(alone.time(), best.time()), alone.form())
+	p := c.pair(uses, all, best)
+	if c.small(all) {
+		p = nil
 	}
-	all.Reason = c.reason(all, best) + more
+	if c.Sized == nil && p != nil {
+		return c.paired(uses, p, best)
+	}
+	all.Reason = c.reason(all, best)
+	best = c.told(uses, all, best)
+	if c.Sized != nil {
+		kept := *best
+		c.Sized.add(sized{uses, all, &kept, p})
+	}
+	return best
+}
+
+// paired is agree where a pair takes less time than the best form alone.
+func (c *chooser) paired(uses []use, p *Pair, best *Candidate) *Candidate {
+	alone := *best
+	for _, u := range uses {
+		two := p.candidate(u.Layer)
+		u.Candidates = append(u.Candidates, two)
+		sortByTime(u.Candidates)
+		u.SecondBytes = two.StoredBytes - alone.StoredBytes
+	}
+	all := together(uses)
+	best = &all.Candidates[slices.IndexFunc(all.Candidates, is(PairFormat))]
+	all.Reason = c.reason(all, best) + fmt.Sprintf(", %.2fx than %v alone", ratio(alone.time(), best.time()), alone.form())
+	return c.told(uses, all, best)
+}
+
+// told says in the layers of the nodes that read a weight what it is stored in, for the reason of all of them, and why it is not in other forms. It
+// returns the first one's candidate.
+func (c *chooser) told(uses []use, all *Layer, best *Candidate) *Candidate {
 	if len(uses) == 1 {
-		c.explain(all, best, false)
-		return best
+		uses[0].Reason = all.Reason
+		at := best.in(uses[0].Candidates)
+		c.explain(uses[0].Layer, &uses[0].Candidates[at], false)
+		return &uses[0].Candidates[at]
 	}
 	for _, u := range uses {
 		u.Reason = fmt.Sprintf("%s, for the %d nodes together that read the weight", all.Reason, len(uses))
@@ -750,7 +784,9 @@ func (c *chooser) best(l *Layer) *Candidate {
 	if c.small(l) {
 		return l.Smallest()
 	}
-	wanted := func(a Candidate) bool { return a.safe(dense) && (dense.MeasuredUs == 0 || a.MeasuredUs > 0) }
+	wanted := func(a Candidate) bool {
+		return a.safe(dense) && (dense.MeasuredUs == 0 || a.MeasuredUs > 0) && IsGrid(a.Config) == IsGrid(dense.Config)
+	}
 	if c.Format != Auto {
 		wanted = is(c.Format)
 	}
@@ -775,6 +811,8 @@ func (c *chooser) explain(l *Layer, best *Candidate, together bool) {
 			a.Why = fmt.Sprintf("%.2fx the bytes", ratio(float64(a.StoredBytes), float64(best.StoredBytes)))
 		case c.Format != Auto && a.Format != c.Format:
 			a.Why = fmt.Sprintf("%s was asked for", c.Format)
+		case IsGrid(dense.Config) && !IsGrid(a.Config) && a.Format != PairFormat:
+			a.Why = fmt.Sprintf("%.2fx the bytes of codes, which would have to pay beside these", ratio(float64(a.StoredBytes), float64(dense.StoredBytes)))
 		case a.MeasuredUs == 0 && best.MeasuredUs > 0:
 			a.Why = fmt.Sprintf("not measured: predicted %.2fx the time that %v was", ratio(a.PredictedUs, best.PredictedUs), best.form())
 		case a.time() < best.time() && together:
@@ -796,6 +834,16 @@ func (c *chooser) explain(l *Layer, best *Candidate, together bool) {
 			a.Why = fmt.Sprintf("%.2fx the time: %s", ratio(a.time(), best.time()), a.bound(best))
 		}
 	}
+}
+
+// next is the fastest candidate that could have been chosen in the place of dense, nil where there is none.
+func (l *Layer) next() *Candidate {
+	codes := IsGrid(l.dense().Config)
+	i := slices.IndexFunc(l.Candidates, func(c Candidate) bool { return c.Format != Dense && IsGrid(c.Config) == codes })
+	if i < 0 {
+		return nil
+	}
+	return &l.Candidates[i]
 }
 
 // dense is the candidate that every weight has.
@@ -869,8 +917,8 @@ func (c *chooser) reason(l *Layer, best *Candidate) string {
 		return fmt.Sprintf("%s %.1fx faster than dense: %s", best.basis(), ratio(dense.time(), best.time()), l.gains(best))
 	case best != dense:
 		return fmt.Sprintf("%s %.1fx faster than dense: %s", best.basis(), ratio(dense.time(), best.time()), best.bound(dense))
-	case len(l.Candidates) > 1:
-		next := &l.Candidates[slices.IndexFunc(l.Candidates, func(c Candidate) bool { return c.Format != Dense })]
+	case l.next() != nil:
+		next := l.next()
 		r, less := ratio(next.time(), best.time()), ""
 		switch {
 		case r < 1 && !next.safe(dense):

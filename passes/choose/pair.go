@@ -112,6 +112,9 @@ func (c *chooser) pair(uses []use, all *Layer, best *Candidate) *Pair {
 	var turns []int
 	for i := range p.forms {
 		for j := range p.forms[:i] {
+			if IsGrid(all.dense().Config) && !IsGrid(p.forms[i].Config) && !IsGrid(p.forms[j].Config) {
+				continue
+			}
 			a, b, at := p.turns(i, j)
 			if t, ok := p.time(a, b, at); ok && len(at) > 0 && t < least {
 				least, first, second, turns = t, a, b, at
@@ -249,6 +252,9 @@ func (p *Pair) candidate(l *Layer) Candidate {
 	first, second := find(p.First), find(p.Second)
 	c := *find(p.For(l.N))
 	c.Format, c.Config, c.Kernel = PairFormat, p.String(), first.Kernel+", "+second.Kernel
+	if first.DType != second.DType {
+		c.DType = first.DType + ", " + second.DType
+	}
 	c.StoredBytes, c.PointsUs = first.StoredBytes+second.StoredBytes, slices.Clone(first.PointsUs)
 	c.ScaledPoints = nil
 	for i, at := range l.Points {
