@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"spc/backend/cpu"
@@ -32,7 +33,7 @@ type Measurement struct {
 	Profile  *machine.Profile `json:"profile"`
 	Problems int              `json:"problems"` // how many products were measured
 	Forms    int              `json:"forms"`    // in how many forms in all
-	// Unmeasured are the patterns of weights that there was no time for.
+	// Unmeasured are the patterns of weights, and the types of codes, that there was no time for.
 	Unmeasured []string `json:"unmeasured,omitempty"`
 	// Before and After are by which factor predictions of the form of each product that is the fastest are off, in the geometric mean: by the
 	// default profile at this machine's peak and bandwidths, and by this one.
@@ -96,23 +97,48 @@ func run(ctx context.Context, o Options) (*Measurement, error) {
 	var unmeasured []string
 	var samples []*sample
 	longest := time.Duration(0)
-	for number := 0; number == 0 || time.Now().Add(longest).Before(until); number++ {
+	for i := 0; i == 0 || time.Now().Add(longest).Before(until); i++ {
 		start := time.Now()
-		some, err := problems(ctx, begun(plain), o.Seed, number, o.Step)
+		some, err := problems(ctx, begun(plain), o.Seed, numbered(i), o.Step)
 		if err != nil {
 			return nil, err
 		}
 		samples = append(samples, some...)
 		longest = max(longest, time.Since(start))
-		if number < len(patterns) {
-			unmeasured = patterns[number+1:]
-		}
+		unmeasured = missing(samples)
 	}
 	m, err := fitted(ctx, plain, samples, began.Add(o.Budget), o.Step)
 	if err == nil {
 		m.Unmeasured, m.Measured.Seed = unmeasured, o.Seed
 	}
 	return m, err
+}
+
+// missing lists the patterns, and the codes, that no product has.
+func missing(samples []*sample) (list []string) {
+	seen := map[string]bool{}
+	for _, s := range samples {
+		seen[s.kept()] = true
+	}
+	for _, p := range patterns {
+		if !seen[p] {
+			list = append(list, p)
+		}
+	}
+	for _, bits := range codes {
+		if name := fmt.Sprintf("int%d", bits); !seen[name] {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// kept is the pattern of a weight in floats, and the type of one in codes.
+func (s *sample) kept() string {
+	if s.w.Grid != nil {
+		return fmt.Sprintf("int%d", s.w.Grid.Bits)
+	}
+	return s.pattern
 }
 
 // Refit fits a profile to what was measured before, as long as that takes; step is called now and then.
@@ -136,13 +162,16 @@ func Refit(ctx context.Context, d *Measured, step func()) (m *Measurement, err e
 
 // samples draws the products again.
 func (d *Measured) samples(ctx context.Context) (out []*sample, err error) {
-	at, networks := map[[2]int]*Product{}, 0
+	at, networks := map[[2]int]*Product{}, map[int]bool{}
 	for i := range d.Products {
 		p := &d.Products[i]
 		at[[2]int{p.Network, p.Weight}] = p
-		networks = max(networks, p.Network+1)
+		networks[p.Network] = true
 	}
-	for number := range min(networks, len(d.Products)) {
+	for _, number := range slices.Sorted(maps.Keys(networks)) {
+		if number < 0 {
+			return nil, fmt.Errorf("network %d, want 0 or more: %w", number, ir.ErrInvalid)
+		}
 		b, err := drawn(ctx, d.Seed, number)
 		if err != nil {
 			return nil, err
@@ -174,7 +203,7 @@ func fitted(ctx context.Context, plain *machine.Profile, samples []*sample, unti
 		for _, x := range s.forms {
 			us[x.form.String()] = x.us
 		}
-		m.Measured.Products = append(m.Measured.Products, Product{s.network, s.weight, s.text, s.pattern, us})
+		m.Measured.Products = append(m.Measured.Products, Product{s.network, s.weight, s.text, s.kept(), us})
 	}
 	return m, nil
 }

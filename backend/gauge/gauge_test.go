@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -128,6 +129,61 @@ func TestFitFindsRates(t *testing.T) {
 	}
 	if err := got.Check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Weights on grids are measured as codes, dense and as bitmaps, and their rates are found.
+func TestCodesAreMeasured(t *testing.T) {
+	const seed = 11
+	t.Logf("seed %d", seed)
+	for i, bits := range codes {
+		samples, err := problems(t.Context(), machine.Default, seed, firstCodes+i, func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		forms := map[string]int{}
+		for _, s := range samples {
+			for _, f := range s.forms {
+				forms[f.form.String()]++
+			}
+		}
+		dense, bitmap := fmt.Sprintf("dense:int%dx32", bits), fmt.Sprintf("bitmap:int%dx32", bits)
+		if len(samples) == 0 || forms[dense] != len(samples) || forms[bitmap] == 0 || len(forms) != 2 {
+			t.Errorf("%d products in %v, want each as %s, and some as %s", len(samples), forms, dense, bitmap)
+		}
+		// As a machine would have measured it whose kernels take half as long.
+		other := clone(machine.Default)
+		family := machine.Codes(bits, false)
+		r := other.Rates[family]
+		r.Vec, r.Panel = 2*r.Vec, 2*r.Panel
+		other.Rates[family] = r
+		other.Memory, other.Cold, other.Next.Bandwidth = 1e12, 1e12, 1e12 // rates count, and not bytes
+		truth := state{profile: other, model: predict.Of(other), besides: map[beside]float64{{"MatMul", perNode}: 1e-6}}
+		for _, s := range samples {
+			for k := range s.forms {
+				s.forms[k].us = truth.predict(s, &s.forms[k])
+			}
+		}
+		base := clone(other)
+		base.Rates[family] = machine.Default.Rates[family]
+		got, err := newFit(base, samples, func() {}).run(t.Context(), time.Now().Add(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if by := got.Rates[family].Vec / r.Vec; math.Abs(math.Log(by)) > 0.2 {
+			t.Errorf("%s: the rate of a column is %.2f times what it should be", family, by)
+		}
+	}
+	if list := missing(nil); len(list) != len(patterns)+len(codes) {
+		t.Errorf("without samples %v are missing", list)
+	}
+	seen := map[int]bool{}
+	for i := range 60 {
+		if n := numbered(i); seen[n] || n < firstCodes && n != 0 && !seen[n-1] {
+			t.Errorf("network %d comes at %d", n, i)
+		} else {
+			seen[n] = true
+		}
 	}
 }
 

@@ -27,6 +27,22 @@ var patterns = []string{
 	"uniform", "unstructured", "2:4", "block:4x1", "block:1x4", "uniform-block:2x1", "uniform-block:8x1", "uniform-block:16x1", "block:1x8", "block:1x16",
 }
 
+// codes are the numbers of bits of weights that are stored as codes.
+var codes = []int{4, 8}
+
+// firstCodes is the number of the first network whose weights are on grids, so that of others the number says what they were before there
+// were such.
+const firstCodes = 1 << 16
+
+// numbered is the number of the network that is the i-th to be measured: every sixth has weights on grids.
+func numbered(i int) int {
+	const every = 6
+	if i%every == every/2 {
+		return firstCodes + i/every
+	}
+	return i - (i+every/2)/every
+}
+
 // together is how many products a network has. Their weights are read one after the other, so that each comes from where it does in
 // other networks.
 const together = 8
@@ -64,13 +80,20 @@ const least, most, mostLarge = 2e5, 60e6, 400e6
 
 // drawn is the number-th network of products that a seed draws.
 func drawn(ctx context.Context, seed uint64, number int) (*network, error) {
-	b := &network{number: number, graph: ir.NewGraph("gauge"), rng: rand.New(rand.NewPCG(seed, uint64(number))), pattern: patterns[number%len(patterns)]}
+	b := &network{number: number, graph: ir.NewGraph("gauge"), rng: rand.New(rand.NewPCG(seed, uint64(number))), pattern: patterns[number%len(patterns)], grids: map[string]*ir.Grid{}}
+	if number >= firstCodes {
+		b.pattern, b.bits = "unstructured", codes[(number-firstCodes)%len(codes)]
+	}
 	for i := range together {
 		if err := b.add(fmt.Sprintf("p%d", i)); err != nil {
 			return nil, err
 		}
 	}
-	return b, infer(ctx, b.graph)
+	err := infer(ctx, b.graph)
+	for _, v := range b.graph.Constants() {
+		v.Grid = b.grids[v.Name]
+	}
+	return b, err
 }
 
 // problems draws a network of products, and measures them in all forms that suit.
@@ -141,7 +164,13 @@ func samplesOf(g *ir.Graph) (out []*sample) {
 			kind: u.Node.Op.Kind(), n: u.Columns(), times: u.Reuse.AtOne(), w: choose.NewMatrix(u.View.Matrix(u.Value.Const).To(tensor.F32), ""),
 		}
 		s.w.Slide = u.Slide
+		if g := u.Value.Grid; g != nil {
+			s.w.Grid = g.Matrix(u.View, u.Value.Const.Shape())
+		}
 		s.text = fmt.Sprintf("%s %dx%d, %.0f%% zeros, %d columns", s.kind, s.w.Dim(0), s.w.Dim(1), 100*(1-s.w.Density()), s.n)
+		if s.w.Grid != nil {
+			s.text += fmt.Sprintf(", codes of %d bits", s.w.Grid.Bits)
+		}
 		if u.Slide != nil {
 			s.text += fmt.Sprintf(", kernel %v, stride %v, dilation %v, %d images", u.Slide.Kernel, u.Slide.Stride, u.Slide.Dilation, u.Slide.Images.AtOne())
 		}
@@ -198,6 +227,8 @@ type network struct {
 	graph   *ir.Graph
 	rng     *rand.Rand
 	pattern string
+	bits    int                 // of codes, 0 where weights are floats
+	grids   map[string]*ir.Grid // of weights, by their names
 }
 
 // draw draws a size from lo to hi, as often as any other with as many times as much.
@@ -212,6 +243,12 @@ func (b *network) pick(list ...int) int { return list[b.rng.IntN(len(list))] }
 // add adds a product. Networks of large images have no others, which would find their weights and inputs driven out of caches, nor
 // do those of large weights.
 func (b *network) add(name string) error {
+	for b.bits > 0 { // as decoders have them: large, and mostly for few columns
+		m, k, n := b.draw(256, 4096, 8), b.draw(256, 4096, block), b.draw(1, b.pick(1, 16, 256), 1)
+		if fits(m*k*n, most) {
+			return b.tokens(name, m, k, n)
+		}
+	}
 	for b.number%7 == 5 {
 		m, k, n := b.draw(384, 3072, 8), b.draw(384, 3072, 8), b.draw(32, 512, 1)
 		if fits(m*k*n, mostLarge) {
@@ -260,11 +297,32 @@ func (b *network) tokens(name string, m, k, n int) error {
 	if err != nil {
 		return err
 	}
+	if b.bits > 0 {
+		b.grids[name+".w0"] = onGrid(b.rng, w, b.bits)
+	}
 	wt := tensor.New(tensor.F32, k, m)
 	for i, v := range w.F32s() {
 		wt.F32s()[i%k*m+i/k] = v
 	}
 	return b.product(name, "MatMul", nil, []int{1, n, k}, wt)
+}
+
+// block is how many columns of a weight share a scale.
+const block = 32
+
+// onGrid puts what is not zero of w[M,K] on a grid, and returns that of w transposed.
+func onGrid(rng *rand.Rand, w *tensor.Tensor, bits int) *ir.Grid {
+	m, k := w.Dim(0), w.Dim(1)
+	g := &ir.Grid{Bits: bits, Axis: 0, Block: block, Scales: tensor.New(tensor.F32, k/block, m)}
+	_, most := g.Codes()
+	for i, v := range w.F32s() {
+		scale := &g.Scales.F32s()[i%k/block*m+i/k]
+		*scale = 1.0 / 64
+		if v != 0 {
+			w.F32s()[i] = *scale * float32(1+rng.IntN(most))
+		}
+	}
+	return g
 }
 
 // conv is a convolution of square images, padded so that strides alone make them smaller.
