@@ -63,6 +63,7 @@ type Variant struct {
 	Sparsity float64
 	Pattern  spc.Pattern
 	Quantize tensor.DType
+	Block    int // of weights alone in codes
 	Format   spc.Format
 	Threads  int
 	Memory   bool // have the back end check its plan of memory
@@ -76,6 +77,9 @@ func (v Variant) String() string { return fmt.Sprintf("%s, %d threads", v.Name, 
 // weights reports whether the variant changes the weights' values, so that what it is
 // compared with is the file that spc.Prune writes.
 func (v Variant) weights() bool { return v.Sparsity > 0 || v.Quantize != 0 }
+
+// integers reports whether products are to be of 8-bit integers.
+func (v Variant) integers() bool { return v.Quantize == tensor.I8 && v.Block == 0 }
 
 // Finding is a difference.
 type Finding struct {
@@ -114,7 +118,10 @@ var pruned = []Variant{
 var formats = spc.Formats()
 
 // narrowed are the types of products that are not those of the model.
-var narrowed = []Variant{{Name: "fp16", Quantize: tensor.F16}, {Name: "bf16", Quantize: tensor.BF16}, {Name: "int8", Quantize: tensor.I8}, {Name: "int4", Quantize: tensor.I4}}
+var narrowed = []Variant{
+	{Name: "fp16", Quantize: tensor.F16}, {Name: "bf16", Quantize: tensor.BF16}, {Name: "int8", Quantize: tensor.I8},
+	{Name: "int4", Quantize: tensor.I4, Block: 32}, {Name: "int4:16", Quantize: tensor.I4, Block: 16}, {Name: "int8w:16", Quantize: tensor.I8, Block: 16},
+}
 
 // draw draws how a case is run and compiled.
 func (c *Case) draw(g *Gen) {
@@ -137,10 +144,8 @@ func (c *Case) draw(g *Gen) {
 				q := narrowed[r.IntN(len(narrowed))]
 				v.Quantize, v.Name = q.Quantize, v.Name+", "+q.Name
 			}
-		case k < 6:
-			v = narrowed[0]
 		case k < 7:
-			v = narrowed[1]
+			v = narrowed[r.IntN(len(narrowed))]
 		case k < 9:
 			v = narrowed[2+r.IntN(2)]
 		case k < 11:
@@ -182,14 +187,14 @@ func (c *Case) options(model []byte, v Variant) spc.CompileOptions {
 	o := spc.CompileOptions{
 		Bytes: model, Format: v.Format,
 		Prune:    spc.PruneOptions{Sparsity: v.Sparsity, Pattern: v.Pattern},
-		Quantize: spc.QuantizeOptions{Type: v.Quantize},
+		Quantize: spc.QuantizeOptions{Type: v.Quantize, Block: v.Block},
 		Run:      spc.RunOptions{Threads: v.Threads},
 		Debug:    spc.DebugOptions{Verify: true},
 	}
 	if v.Sparsity > 0 {
 		o.Prune.KeepNone, o.Prune.Method = true, spc.Magnitude
 	}
-	if v.Quantize == tensor.I8 {
+	if v.integers() {
 		o.Quantize.KeepNone, o.Quantize.Ranges.Method, o.Prune.Allocate = true, spc.MinMax, spc.PerLayer
 		o.Calibration.Threads = v.Threads
 		o.Calibration.Inputs = func(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
@@ -402,7 +407,7 @@ func (c *Case) check(ctx context.Context, v Variant) *Finding {
 	if v.Export {
 		return c.compareExport(v, model)
 	}
-	if v.Quantize != tensor.I8 {
+	if !v.integers() {
 		return c.compare(ctx, v, c.options(c.Model, v), model, &did)
 	}
 	// To read biases that are corrected, and inputs that stay in floating point, takes
@@ -424,7 +429,7 @@ func (c *Case) compare(ctx context.Context, v Variant, o spc.CompileOptions, mod
 			if _, refused := c.oracle(model, c.Runs[0].Inputs, passes); refused != nil {
 				return nil // so does the interpreter
 			}
-			if v.Quantize == tensor.I8 && errors.Is(err, spc.ErrInvalid) && strings.Contains(err.Error(), "has no elements in any calibration sample") {
+			if v.integers() && errors.Is(err, spc.ErrInvalid) && strings.Contains(err.Error(), "has no elements in any calibration sample") {
 				return nil // the model's inputs may have none
 			}
 			return &Finding{Class: "refused", Variant: v, Detail: "compile: " + err.Error()}
@@ -436,7 +441,7 @@ func (c *Case) compare(ctx context.Context, v Variant, o spc.CompileOptions, mod
 	}
 	defer m.Close()
 	passes := passes
-	if v.Quantize == tensor.I8 {
+	if v.integers() {
 		passes = passes8bit
 	}
 	outputs := map[string]*tensor.Tensor{}
