@@ -70,6 +70,8 @@ type Variant struct {
 	// Export judges the passes that change weights before they are pruned: what spc.Prune
 	// writes is interpreted, in place of a run.
 	Export bool
+	// Specified judges what importing made of operators of ONNX Runtime's own, in place of a run.
+	Specified bool
 }
 
 func (v Variant) String() string { return fmt.Sprintf("%s, %d threads", v.Name, v.Threads) }
@@ -157,6 +159,9 @@ func (c *Case) draw(g *Gen) {
 		v.Threads, v.Memory = threads(), r.IntN(3) > 0
 		c.Variants = append(c.Variants, v)
 	}
+	if c.hasSpecified() {
+		c.Variants = append(c.Variants, Variant{Name: "specification", Specified: true, Threads: 1})
+	}
 	c.Runs = append(c.Runs, Run{Inputs: c.Runs[0].Inputs, Into: true})
 	if c.Runs[1].Inputs == nil {
 		c.Runs = slices.Delete(c.Runs, 1, 2)
@@ -216,9 +221,9 @@ func (c *Case) oracle(model []byte, in map[string]*tensor.Tensor, passes int) (m
 	return out, err
 }
 
-// interpret evaluates a model as it is imported for inputs of these shapes: what a Loop of no
-// rounds makes has the sizes that are known.
-func (c *Case) interpret(model []byte, in map[string]*tensor.Tensor, passes int) (map[string]*value, error) {
+// imported imports a model for inputs of these shapes: what a Loop of no rounds makes has the sizes that are known. It returns
+// the inputs in the order of the graph's.
+func imported(model []byte, in map[string]*tensor.Tensor) (*ir.Graph, []*tensor.Tensor, error) {
 	o := onnx.Options{Shapes: map[string][]int{}}
 	for name, t := range in {
 		if !t.DType().IsList() {
@@ -227,18 +232,30 @@ func (c *Case) interpret(model []byte, in map[string]*tensor.Tensor, passes int)
 	}
 	g, _, err := onnx.ImportBytes(model, "", o)
 	if err != nil {
+		return nil, nil, err
+	}
+	list := make([]*tensor.Tensor, len(g.Inputs))
+	for i, v := range g.Inputs {
+		if list[i] = in[v.Name]; list[i] == nil {
+			return nil, nil, fmt.Errorf("no input %s: %w", v.Name, ir.ErrInvalid)
+		}
+	}
+	return g, list, nil
+}
+
+// interpret evaluates a model as it is imported for inputs of these shapes.
+func (c *Case) interpret(model []byte, in map[string]*tensor.Tensor, passes int) (map[string]*value, error) {
+	g, list, err := imported(model, in)
+	if err != nil {
 		return nil, err
 	}
 	types := make([]ir.Type, len(g.Outputs)) // as the interpreter knows them
 	for i, v := range g.Outputs {
 		types[i] = v.Type
 	}
-	list, values := make([]*tensor.Tensor, len(g.Inputs)), make([]*value, len(g.Inputs))
-	for i, v := range g.Inputs {
-		if list[i] = in[v.Name]; list[i] == nil {
-			return nil, fmt.Errorf("no input %s: %w", v.Name, ir.ErrInvalid)
-		}
-		values[i] = plain(list[i])
+	values := make([]*value, len(list))
+	for i, t := range list {
+		values[i] = plain(t)
 	}
 	noisy, err := evaluate(context.Background(), g, values, c.Seed^c.Index, passes) // which bounds what is computed
 	if err != nil {
@@ -387,6 +404,9 @@ func (c *Case) check(ctx context.Context, v Variant) *Finding {
 		checks = debug.Memory
 	}
 	os.Setenv(debug.Variable, checks)
+	if v.Specified {
+		return guarded(v, "specification", func() *Finding { return c.compareSpecified(v) })
+	}
 	model, did := c.Model, changed{}
 	if v.weights() || v.Export {
 		if f := guarded(v, "prune", func() *Finding {
