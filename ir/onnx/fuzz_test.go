@@ -10,6 +10,7 @@ import (
 	"spc/ir/onnx/onnxpb"
 	"spc/ir/op"
 	"spc/ir/tensor"
+	"spc/tests/contrib"
 )
 
 // seeds returns small models, each with something that the importer treats
@@ -103,6 +104,9 @@ func patched(t *testing.T, b []byte, g *ir.Graph, info *onnx.Info) {
 func FuzzImport(f *testing.F) {
 	for _, m := range seeds() {
 		f.Add(encode(f, m))
+	}
+	for i := range contrib.Rows { // a model of each operator that ONNX Runtime adds
+		f.Add(encode(f, contrib.Rows[i].Make()[0].Model))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		g, info, err := onnx.ImportBytes(b, "", onnx.Options{Places: true})

@@ -189,10 +189,31 @@ func TestTypesOfListsRoundTrip(t *testing.T) {
 	}
 }
 
+// coded is a file of a graph with weights in codes of 4 bits, dense and with the places of zeros.
+func coded(t testing.TB) []byte {
+	t.Helper()
+	g, err := ir.Parse(`graph "g"(%x: f32[n,3]) {
+  %w: f32[3,2] = stored "dense"("int4x16") [1, 0] 1, 2 x 3 {codes = u8[2,16] {137, 136, 134, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 187, 191, 184, 187, 187, 187, 187, 187, 187, 187, 187, 187, 187, 187, 187, 187}, scales = f32[2,1] {0.5, 2.0}, zeros = i8[2,1] {0, 3}}
+  %v: f32[3,2] = stored "bitmap"("int4x16") [1, 0] 1, 2 x 3 {bits = u64[2,1] {5, 3}, codes = u8[18] {105, 251, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136}, scales = f32[2,1] {0.5, 2.0}}
+  %y: f32[n,2] = MatMul "a" (%x, %w)
+  %z: f32[n,2] = MatMul "b" (%x, %v)
+  return %y, %z
+}`, op.Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := Write(&b, &File{Graph: g}); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
 func FuzzRead(f *testing.F) {
 	b := sample(f)
 	f.Add(b)
 	f.Add(lists(f))
+	f.Add(coded(f))
 	f.Add(b[:headSize])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) < headSize {

@@ -63,12 +63,15 @@ type Variant struct {
 	Sparsity float64
 	Pattern  spc.Pattern
 	Quantize tensor.DType
+	Block    int // of weights alone in codes
 	Format   spc.Format
 	Threads  int
 	Memory   bool // have the back end check its plan of memory
 	// Export judges the passes that change weights before they are pruned: what spc.Prune
 	// writes is interpreted, in place of a run.
 	Export bool
+	// Specified judges what importing made of operators of ONNX Runtime's own, in place of a run.
+	Specified bool
 }
 
 func (v Variant) String() string { return fmt.Sprintf("%s, %d threads", v.Name, v.Threads) }
@@ -76,6 +79,9 @@ func (v Variant) String() string { return fmt.Sprintf("%s, %d threads", v.Name, 
 // weights reports whether the variant changes the weights' values, so that what it is
 // compared with is the file that spc.Prune writes.
 func (v Variant) weights() bool { return v.Sparsity > 0 || v.Quantize != 0 }
+
+// integers reports whether products are to be of 8-bit integers.
+func (v Variant) integers() bool { return v.Quantize == tensor.I8 && v.Block == 0 }
 
 // Finding is a difference.
 type Finding struct {
@@ -114,7 +120,10 @@ var pruned = []Variant{
 var formats = spc.Formats()
 
 // narrowed are the types of products that are not those of the model.
-var narrowed = []Variant{{Name: "fp16", Quantize: tensor.F16}, {Name: "bf16", Quantize: tensor.BF16}, {Name: "int8", Quantize: tensor.I8}, {Name: "int4", Quantize: tensor.I4}}
+var narrowed = []Variant{
+	{Name: "fp16", Quantize: tensor.F16}, {Name: "bf16", Quantize: tensor.BF16}, {Name: "int8", Quantize: tensor.I8},
+	{Name: "int4", Quantize: tensor.I4, Block: 32}, {Name: "int4:16", Quantize: tensor.I4, Block: 16}, {Name: "int8w:16", Quantize: tensor.I8, Block: 16},
+}
 
 // draw draws how a case is run and compiled.
 func (c *Case) draw(g *Gen) {
@@ -137,10 +146,8 @@ func (c *Case) draw(g *Gen) {
 				q := narrowed[r.IntN(len(narrowed))]
 				v.Quantize, v.Name = q.Quantize, v.Name+", "+q.Name
 			}
-		case k < 6:
-			v = narrowed[0]
 		case k < 7:
-			v = narrowed[1]
+			v = narrowed[r.IntN(len(narrowed))]
 		case k < 9:
 			v = narrowed[2+r.IntN(2)]
 		case k < 11:
@@ -151,6 +158,9 @@ func (c *Case) draw(g *Gen) {
 		}
 		v.Threads, v.Memory = threads(), r.IntN(3) > 0
 		c.Variants = append(c.Variants, v)
+	}
+	if c.hasSpecified() {
+		c.Variants = append(c.Variants, Variant{Name: "specification", Specified: true, Threads: 1})
 	}
 	c.Runs = append(c.Runs, Run{Inputs: c.Runs[0].Inputs, Into: true})
 	if c.Runs[1].Inputs == nil {
@@ -182,14 +192,14 @@ func (c *Case) options(model []byte, v Variant) spc.CompileOptions {
 	o := spc.CompileOptions{
 		Bytes: model, Format: v.Format,
 		Prune:    spc.PruneOptions{Sparsity: v.Sparsity, Pattern: v.Pattern},
-		Quantize: spc.QuantizeOptions{Type: v.Quantize},
+		Quantize: spc.QuantizeOptions{Type: v.Quantize, Block: v.Block},
 		Run:      spc.RunOptions{Threads: v.Threads},
 		Debug:    spc.DebugOptions{Verify: true},
 	}
 	if v.Sparsity > 0 {
 		o.Prune.KeepNone, o.Prune.Method = true, spc.Magnitude
 	}
-	if v.Quantize == tensor.I8 {
+	if v.integers() {
 		o.Quantize.KeepNone, o.Quantize.Ranges.Method, o.Prune.Allocate = true, spc.MinMax, spc.PerLayer
 		o.Calibration.Threads = v.Threads
 		o.Calibration.Inputs = func(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
@@ -211,9 +221,9 @@ func (c *Case) oracle(model []byte, in map[string]*tensor.Tensor, passes int) (m
 	return out, err
 }
 
-// interpret evaluates a model as it is imported for inputs of these shapes: what a Loop of no
-// rounds makes has the sizes that are known.
-func (c *Case) interpret(model []byte, in map[string]*tensor.Tensor, passes int) (map[string]*value, error) {
+// imported imports a model for inputs of these shapes: what a Loop of no rounds makes has the sizes that are known. It returns
+// the inputs in the order of the graph's.
+func imported(model []byte, in map[string]*tensor.Tensor) (*ir.Graph, []*tensor.Tensor, error) {
 	o := onnx.Options{Shapes: map[string][]int{}}
 	for name, t := range in {
 		if !t.DType().IsList() {
@@ -222,18 +232,30 @@ func (c *Case) interpret(model []byte, in map[string]*tensor.Tensor, passes int)
 	}
 	g, _, err := onnx.ImportBytes(model, "", o)
 	if err != nil {
+		return nil, nil, err
+	}
+	list := make([]*tensor.Tensor, len(g.Inputs))
+	for i, v := range g.Inputs {
+		if list[i] = in[v.Name]; list[i] == nil {
+			return nil, nil, fmt.Errorf("no input %s: %w", v.Name, ir.ErrInvalid)
+		}
+	}
+	return g, list, nil
+}
+
+// interpret evaluates a model as it is imported for inputs of these shapes.
+func (c *Case) interpret(model []byte, in map[string]*tensor.Tensor, passes int) (map[string]*value, error) {
+	g, list, err := imported(model, in)
+	if err != nil {
 		return nil, err
 	}
 	types := make([]ir.Type, len(g.Outputs)) // as the interpreter knows them
 	for i, v := range g.Outputs {
 		types[i] = v.Type
 	}
-	list, values := make([]*tensor.Tensor, len(g.Inputs)), make([]*value, len(g.Inputs))
-	for i, v := range g.Inputs {
-		if list[i] = in[v.Name]; list[i] == nil {
-			return nil, fmt.Errorf("no input %s: %w", v.Name, ir.ErrInvalid)
-		}
-		values[i] = plain(list[i])
+	values := make([]*value, len(list))
+	for i, t := range list {
+		values[i] = plain(t)
 	}
 	noisy, err := evaluate(context.Background(), g, values, c.Seed^c.Index, passes) // which bounds what is computed
 	if err != nil {
@@ -382,6 +404,9 @@ func (c *Case) check(ctx context.Context, v Variant) *Finding {
 		checks = debug.Memory
 	}
 	os.Setenv(debug.Variable, checks)
+	if v.Specified {
+		return guarded(v, "specification", func() *Finding { return c.compareSpecified(v) })
+	}
 	model, did := c.Model, changed{}
 	if v.weights() || v.Export {
 		if f := guarded(v, "prune", func() *Finding {
@@ -402,7 +427,7 @@ func (c *Case) check(ctx context.Context, v Variant) *Finding {
 	if v.Export {
 		return c.compareExport(v, model)
 	}
-	if v.Quantize != tensor.I8 {
+	if !v.integers() {
 		return c.compare(ctx, v, c.options(c.Model, v), model, &did)
 	}
 	// To read biases that are corrected, and inputs that stay in floating point, takes
@@ -424,7 +449,7 @@ func (c *Case) compare(ctx context.Context, v Variant, o spc.CompileOptions, mod
 			if _, refused := c.oracle(model, c.Runs[0].Inputs, passes); refused != nil {
 				return nil // so does the interpreter
 			}
-			if v.Quantize == tensor.I8 && errors.Is(err, spc.ErrInvalid) && strings.Contains(err.Error(), "has no elements in any calibration sample") {
+			if v.integers() && errors.Is(err, spc.ErrInvalid) && strings.Contains(err.Error(), "has no elements in any calibration sample") {
 				return nil // the model's inputs may have none
 			}
 			return &Finding{Class: "refused", Variant: v, Detail: "compile: " + err.Error()}
@@ -436,7 +461,7 @@ func (c *Case) compare(ctx context.Context, v Variant, o spc.CompileOptions, mod
 	}
 	defer m.Close()
 	passes := passes
-	if v.Quantize == tensor.I8 {
+	if v.integers() {
 		passes = passes8bit
 	}
 	outputs := map[string]*tensor.Tensor{}

@@ -462,6 +462,11 @@ func (g *Gen) node(kind string, a Attrs, in ...*val) *val { return g.nodes(kind,
 
 // nodes adds a node and returns its outputs. An input is nil where it is absent.
 func (g *Gen) nodes(kind string, a Attrs, outputs int, in ...*val) []*val {
+	return g.wanted(kind, a, slices.Repeat([]bool{true}, outputs), in...)
+}
+
+// wanted is nodes with outputs that may be absent, and are nil then.
+func (g *Gen) wanted(kind string, a Attrs, outputs []bool, in ...*val) []*val {
 	domain, name := "", kind
 	if at := strings.IndexByte(kind, ':'); at >= 0 {
 		domain, name = kind[:at], kind[at+1:]
@@ -487,30 +492,40 @@ func (g *Gen) nodes(kind string, a Attrs, outputs int, in ...*val) []*val {
 			}
 		}
 	}
-	for range outputs {
-		n.Output = append(n.Output, g.name("v"))
+	for _, is := range outputs {
+		name := ""
+		if is {
+			name = g.name("v")
+		}
+		n.Output = append(n.Output, name)
 	}
 	values, err := g.evaluate(n, captured)
 	if err != nil {
 		reject("%s: %w", kind, err)
 	}
-	outs := make([]*val, outputs)
-	for i, v := range values {
+	outs := make([]*val, len(outputs))
+	var made []*val
+	for i, name := range n.Output {
+		if name == "" {
+			continue
+		}
+		v := values[len(made)]
 		if !v.stable() {
 			reject("%s: output %d is not stable", kind, i)
 		}
 		if elements(v.base) > maxElems {
 			reject("%s: output %d is large", kind, i)
 		}
-		outs[i] = &val{name: n.Output[i], v: v}
+		outs[i] = &val{name: name, v: v}
+		made = append(made, outs[i])
 	}
 	g.frame.nodes = append(g.frame.nodes, n)
-	g.frame.values = append(g.frame.values, outs...)
+	g.frame.values = append(g.frame.values, made...)
 	g.kinds[kind]++
 	return outs
 }
 
-// evaluate evaluates a node, whose values are then known.
+// evaluate evaluates a node, whose values are then known: those of its outputs that are there.
 func (g *Gen) evaluate(n *onnxpb.NodeProto, captured map[string]*val) ([]*value, error) {
 	p := &onnxpb.GraphProto{Name: "node", Node: []*onnxpb.NodeProto{n}}
 	var in []*value
@@ -524,7 +539,9 @@ func (g *Gen) evaluate(n *onnxpb.NodeProto, captured map[string]*val) ([]*value,
 		in = append(in, v.v)
 	}
 	for _, o := range n.Output {
-		p.Output = append(p.Output, &onnxpb.ValueInfoProto{Name: o})
+		if o != "" {
+			p.Output = append(p.Output, &onnxpb.ValueInfoProto{Name: o})
+		}
 	}
 	b, err := g.model(p)
 	if err != nil {

@@ -8,8 +8,8 @@ type Mutant struct {
 	Old, New string
 }
 
-// Mutants are faults of the plan of memory, of the passes that fuse, of what binds kernels
-// to shapes, and of kernels.
+// Mutants are faults of the plan of memory, of the passes that fuse, of what importing makes of
+// operators of ONNX Runtime's own, of what binds kernels to shapes, and of kernels.
 var Mutants = []Mutant{
 	// The plan of memory.
 	{"a span one step too short", "lower/plan/plan.go",
@@ -68,6 +68,18 @@ var Mutants = []Mutant{
 		"d := x.Dims[norm(o.Axis, x.Rank())]\n\tgiven, rank", "d := x.Dims[norm(0, x.Rank())]\n\tgiven, rank"},
 	{"a list in memory that is given away", "backend/cpu/spec.go",
 		"return t.Map(func(e *tensor.Tensor) *tensor.Tensor {\n\t\tif _, n := x.inArena(e); n > 0 {", "return t.Map(func(e *tensor.Tensor) *tensor.Tensor {\n\t\tif _, n := x.inArena(e); n > 0 && !t.DType().IsList() {"},
+
+	// What importing makes of operators of ONNX Runtime's own, which the interpreter evaluates as it was made.
+	{"a zero point of few bits one off", "ir/onnx/contrib/nbits.go",
+		"(q[i] - 1<<(m.bits-1))", "(q[i] - 1<<(m.bits-1) + 1)"},
+	{"padding that counts unless the order is causal", "ir/onnx/contrib/attending.go",
+		"if a.padding != nil {", "if a.padding != nil && a.causal {"},
+	{"heads turned in the other order of pairs", "ir/onnx/contrib/rotary.go",
+		"if r.interleaved {", "if !r.interleaved {"},
+	{"a skip that is added twice", "ir/onnx/contrib/norm.go",
+		"sum := c.bias(c.make(\"Add\", nil, c.in(0), c.in(1)), 4)", "sum := c.bias(c.make(\"Add\", nil, c.make(\"Add\", nil, c.in(0), c.in(1)), c.in(1)), 4)"},
+	{"blocks of codes that all have the first zero point", "ir/op/grid.go",
+		"int8(points[i%len(points)] - shift)", "int8(points[0] - shift)"},
 
 	// Bindings.
 	{"a stride along an axis of one", "lower/chain/program.go",

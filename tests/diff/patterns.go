@@ -33,6 +33,8 @@ func init() {
 		{"parts", parts},
 		{"quantised", quantised},
 		{"dynamic", dynamic},
+		{"coded", codedWeight},
+		{"coded", codedWeight},
 		{"transposed", transposed},
 		{"mixture", mixture},
 		{"shapes", shapes},
@@ -402,6 +404,45 @@ func quantised(g *Gen) {
 	if g.one(2) {
 		y = g.node("Add", nil, y, fake(g.shaped(tensor.F32, y.shape()...), dt))
 		fake(y, dt)
+	}
+}
+
+// codedWeight is a product with a weight of few bits in blocks along what it adds up, as what rounds weights alone writes it.
+func codedWeight(g *Gen) {
+	dt, block := choose(g, tensor.I4, tensor.U4, tensor.I8, tensor.U8), choose(g, 16, 16, 32)
+	k, n := block*(1+g.r.IntN(3)), g.columns()
+	if g.one(4) {
+		k -= 3 // so that the last block is shorter
+	}
+	blocks := (k + block - 1) / block
+	a, codes, grid := Attrs{"block_size": block, "axis": 0}, []int{k, n}, []int{blocks, n}
+	rows := g.one(2) // each column is stored as a row
+	if rows {
+		a["axis"], codes, grid = 1, []int{n, k}, []int{n, blocks}
+	}
+	in := []*val{g.weight(g.data(dt, codes...)), g.weight(g.scale(grid...))}
+	if g.one(2) {
+		z := make([]int64, product(grid))
+		for i := range z {
+			z[i] = int64(g.r.IntN(4))
+		}
+		in = append(in, g.weight(tensor.FromInt64s(dt, z, grid...)))
+	}
+	w := g.node("DequantizeLinear", a, in...)
+	x := g.shaped(tensor.F32, 1+g.r.IntN(9), k)
+	var y *val
+	switch {
+	case !rows && g.one(2):
+		y = g.node("Gemm", nil, x, w, g.vector(n))
+	case !rows:
+		y = g.node("MatMul", nil, x, w)
+	case g.one(2):
+		y = g.node("Gemm", Attrs{"transB": 1}, x, w)
+	default:
+		y = g.node("MatMul", nil, x, g.node("Transpose", Attrs{"perm": []int{1, 0}}, w))
+	}
+	if g.one(2) {
+		g.activate(y)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"spc/ir/onnx/contrib"
 	"spc/ir/op"
 	"spc/ir/tensor"
 )
@@ -22,6 +23,7 @@ type Rule struct {
 	Until  int                       // the last operator set that has it
 	Old    bool                      // it is the same in operator set 9
 	Omit   string                    // why there is no rule
+	Spec   specification             // what it computes, of operators that importing makes of others
 }
 
 // oldOpset is that of graphs with operators that were removed since.
@@ -29,7 +31,7 @@ const oldOpset = 9
 
 const random = "its values are random and of no specified generator"
 
-// Rules has a row for each operator of op.Table. What it refers to looks rules up, so that
+// Rules has a row for each operator of op.Table and of contrib.Table. What it refers to looks rules up, so that
 // it is filled on start, as kinds is, which lists the operators with a rule.
 var (
 	Rules map[string]Rule
@@ -262,6 +264,7 @@ func init() {
 		"ai.onnx.ml:LabelEncoder":          {Make: labels, Since: 5},
 		"ai.onnx.ml:TreeEnsemble":          {Make: trees, Round: rounds, Calm: true, Since: 5},
 	}
+	maps.Copy(Rules, contribRules)
 	for _, kind := range slices.Sorted(maps.Keys(Rules)) {
 		if Rules[kind].Make != nil {
 			kinds = append(kinds, kind)
@@ -269,16 +272,23 @@ func init() {
 	}
 }
 
-// Unlisted returns the operators of op.Table without a row in Rules, and the rows for
-// operators that are not there.
+// Unlisted returns the operators of op.Table and contrib.Table without a row in Rules, and the
+// rows for operators that are in neither.
 func Unlisted() (missing, extra []string) {
+	var all []string
 	for _, d := range op.Table {
-		if r, ok := Rules[d.Kind]; !ok || (r.Make == nil) == (r.Omit == "") {
-			missing = append(missing, d.Kind)
+		all = append(all, d.Kind)
+	}
+	for _, d := range contrib.Table {
+		all = append(all, d.Kind)
+	}
+	for _, kind := range all {
+		if r, ok := Rules[kind]; !ok || (r.Make == nil) == (r.Omit == "") {
+			missing = append(missing, kind)
 		}
 	}
 	for kind := range Rules {
-		if op.Lookup(kind) == nil {
+		if op.Lookup(kind) == nil && contrib.Lookup(kind) == nil {
 			extra = append(extra, kind)
 		}
 	}
