@@ -112,7 +112,7 @@ func (k *kept) patch(o *CompileOptions) (*onnx.Patch, []string, error) {
 	case o.Debug.StopAfter != "":
 		return refuse("passes are left out")
 	}
-	k.Holds = k.weights.info.Holds
+	k.Holds, k.Packing = k.weights.info.Holds, k.weights.info.Packing
 	r, err := unfold.Find(k.Graphs)
 	if err != nil {
 		return nil, nil, err

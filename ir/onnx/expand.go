@@ -32,6 +32,9 @@ func (im *importer) expand(p *onnxpb.NodeProto, def *contrib.Def, attrs map[stri
 	if err != nil {
 		return err
 	}
+	for t, p := range n.Packings {
+		im.packings[t] = p
+	}
 	made := map[*ir.Value]bool{}
 	for _, m := range sc.graph.Nodes[first:] {
 		for _, v := range m.Outputs {

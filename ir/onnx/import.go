@@ -27,33 +27,35 @@ const (
 
 // importer holds what the conversion of one model shares.
 type importer struct {
-	opts    Options
-	data    folder
-	funcs   map[funcID]*function
-	inlined int
-	symbols map[string]string                // by the name that the model has
-	taken   map[string]bool                  // symbols
-	sizes   map[string]bool                  // names of sizes of the model's inputs
-	inner   map[string]bool                  // those of them behind the first axis alone, which count no batch
-	frees   map[*onnxpb.GraphProto][]string  // names that a graph takes from outside
-	tensors map[proto.Message]*tensor.Tensor // those made
-	settled map[*ir.Node]bool                // whose types were inferred because an expansion reads them
-	fresh   func() ir.Dim
-	refused UnsupportedError
+	opts     Options
+	data     folder
+	funcs    map[funcID]*function
+	inlined  int
+	symbols  map[string]string                   // by the name that the model has
+	taken    map[string]bool                     // symbols
+	sizes    map[string]bool                     // names of sizes of the model's inputs
+	inner    map[string]bool                     // those of them behind the first axis alone, which count no batch
+	frees    map[*onnxpb.GraphProto][]string     // names that a graph takes from outside
+	tensors  map[proto.Message]*tensor.Tensor    // those made
+	packings map[*tensor.Tensor]*contrib.Packing // of constants that were unpacked
+	settled  map[*ir.Node]bool                   // whose types were inferred because an expansion reads them
+	fresh    func() ir.Dim
+	refused  UnsupportedError
 }
 
 func newImporter(opts Options, path string) *importer {
 	return &importer{
-		opts:    Options{Shapes: maps.Clone(opts.Shapes), Dims: maps.Clone(opts.Dims), Views: opts.Views},
-		data:    folder{path: path},
-		funcs:   map[funcID]*function{},
-		symbols: map[string]string{},
-		taken:   map[string]bool{},
-		sizes:   map[string]bool{},
-		inner:   map[string]bool{},
-		frees:   map[*onnxpb.GraphProto][]string{},
-		tensors: map[proto.Message]*tensor.Tensor{},
-		settled: map[*ir.Node]bool{},
+		opts:     Options{Shapes: maps.Clone(opts.Shapes), Dims: maps.Clone(opts.Dims), Views: opts.Views},
+		data:     folder{path: path},
+		funcs:    map[funcID]*function{},
+		symbols:  map[string]string{},
+		taken:    map[string]bool{},
+		sizes:    map[string]bool{},
+		inner:    map[string]bool{},
+		frees:    map[*onnxpb.GraphProto][]string{},
+		tensors:  map[proto.Message]*tensor.Tensor{},
+		settled:  map[*ir.Node]bool{},
+		packings: map[*tensor.Tensor]*contrib.Packing{},
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"spc/internal/mapped"
 	"spc/ir"
+	"spc/ir/onnx/contrib"
 	"spc/ir/onnx/onnxpb"
 	"spc/ir/tensor"
 )
@@ -77,10 +78,11 @@ type Info struct {
 	Symbols         map[string]string // of dimensions, by the names that the model has for them
 	Metadata        []Property
 
-	places map[*tensor.Tensor]place
-	file   os.FileInfo            // as it was imported
-	data   map[string]os.FileInfo // external data, as they were read
-	views  []*mapped.File         // external data that tensors lie in
+	places   map[*tensor.Tensor]place
+	packings map[*tensor.Tensor]*contrib.Packing // of constants that were unpacked
+	file     os.FileInfo                         // as it was imported
+	data     map[string]os.FileInfo              // external data, as they were read
+	views    []*mapped.File                      // external data that tensors lie in
 }
 
 // Close unmaps external data; tensors that lie there must not be used afterwards.
@@ -251,7 +253,7 @@ func importModel(m *onnxpb.ModelProto, path string, opts Options) (g *ir.Graph, 
 		return nil, nil, err
 	}
 	if opts.Places {
-		info.places, info.data = im.trace(at), im.data.read()
+		info.places, info.packings, info.data = im.trace(at), im.packings, im.data.read()
 	}
 	info.views = im.data.views
 	return g, info, nil

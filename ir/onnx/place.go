@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"spc/ir/onnx/contrib"
 	"spc/ir/onnx/onnxpb"
 	"spc/ir/tensor"
 )
@@ -83,3 +84,6 @@ func (im *importer) trace(at map[protoreflect.ProtoMessage]place) map[*tensor.Te
 
 // Holds reports whether a constant of the graph that was imported with Options.Places is a tensor that the file holds as it is.
 func (info *Info) Holds(t *tensor.Tensor) bool { return info.places[t] != "" }
+
+// Packing says how a constant lies in a tensor that the file holds, from which it was unpacked; nil where it was not.
+func (info *Info) Packing(t *tensor.Tensor) *contrib.Packing { return info.packings[t] }

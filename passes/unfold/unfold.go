@@ -2,7 +2,7 @@
 // what pruning has made: it undoes the folding of batch normalisation, of factors and of summands into weights and biases, and
 // the transposes of constants. Nothing is taken from those passes but what they made: each constant is found by its name, and what it was
 // computed from is compared with what it was before pruning, so that a constant that was computed in another way is refused, not guessed.
-// It imports ir, ir/op and ir/tensor.
+// It imports ir, ir/op, ir/tensor and what tells of packed constants, ir/onnx/contrib.
 package unfold
 
 import (
@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"spc/ir"
+	"spc/ir/onnx/contrib"
 	"spc/ir/op"
 	"spc/ir/tensor"
 )
@@ -22,6 +23,8 @@ type Graphs struct {
 	File, Before, After *ir.Graph
 	// Holds reports whether the file has a tensor as it is.
 	Holds func(t *tensor.Tensor) bool
+	// Packing says how a constant that the file does not hold lies in a tensor that it holds; nil where it does not. It may be nil itself.
+	Packing func(t *tensor.Tensor) *contrib.Packing
 }
 
 // Result is what becomes of the file.
@@ -45,6 +48,7 @@ func Find(g Graphs) (*Result, error) {
 		Graphs:  g,
 		values:  map[string]*ir.Value{},
 		shared:  map[*tensor.Tensor]int{},
+		packed:  map[*tensor.Tensor]int{},
 		left:    map[string]*ir.Node{},
 		weights: map[*ir.Value]ir.WeightUse{},
 		pairs:   map[*ir.Value]*ir.Value{},
@@ -62,6 +66,9 @@ func Find(g Graphs) (*Result, error) {
 	for _, v := range g.File.Constants() {
 		f.values[v.Name] = v
 		f.shared[v.Const]++
+		if p := f.packing(v.Const); p != nil {
+			f.packed[p.Input]++
+		}
 	}
 	for sub := range g.Before.All() {
 		for _, n := range sub.Nodes {
@@ -82,6 +89,7 @@ type finder struct {
 	Graphs
 	values  map[string]*ir.Value       // of the file
 	shared  map[*tensor.Tensor]int     // how many constants of the file a tensor is
+	packed  map[*tensor.Tensor]int     // how many constants of the file were unpacked from a tensor
 	left    map[string]*ir.Node        // nodes before pruning, by what they compute
 	weights map[*ir.Value]ir.WeightUse // before pruning
 	pairs   map[*ir.Value]*ir.Value    // constants after pruning, by those before
@@ -280,7 +288,11 @@ func (f *finder) leaf(s *source, v *ir.Value) (*tensor.Tensor, error) {
 	if f.shared[v.Const] != 1 {
 		return nil, unsupported("%s is read elsewhere, too", v.Name)
 	}
-	if !f.Holds(v.Const) {
+	switch p := f.packing(v.Const); {
+	case p != nil && f.packed[p.Input]+f.shared[p.Input] != 1:
+		return nil, unsupported("%s is unpacked from what is read elsewhere, too", v.Name)
+	case p != nil && f.Holds(p.Input) || p == nil && f.Holds(v.Const):
+	default:
 		return nil, unsupported("the file does not hold %s as a tensor", v.Name)
 	}
 	if first, twice := s.first[v.Const]; twice {
@@ -290,6 +302,14 @@ func (f *finder) leaf(s *source, v *ir.Value) (*tensor.Tensor, error) {
 	s.tensors = append(s.tensors, v.Const)
 	s.count += v.Const.Len()
 	return nil, nil
+}
+
+// packing is that of a constant of the file, nil where it has none.
+func (f *finder) packing(t *tensor.Tensor) *contrib.Packing {
+	if f.Packing == nil {
+		return nil
+	}
+	return f.Packing(t)
 }
 
 // places returns where the elements of a value are, in its shape: those of a tensor from first on where at is nil.
@@ -341,22 +361,45 @@ func (s *source) repeats() bool {
 	return false
 }
 
-// put notes what becomes of the tensors, which are whole then.
-func (s *source) put(out map[*tensor.Tensor]*tensor.Tensor, whole *tensor.Tensor) {
-	if len(s.tensors) == 1 {
-		if t := s.tensors[0]; !equal(t, whole) {
-			out[t] = whole
-		}
-		return
-	}
+// put notes what becomes of the tensors that a constant was made from, which are whole then.
+func (m *mapping) put(s *source, whole *tensor.Tensor) error {
 	at := 0
 	for _, t := range s.tensors {
-		now := tensor.New(t.DType(), t.Shape()...)
-		at += copy(now.Bytes(), whole.Bytes()[at:])
-		if !equal(t, now) {
-			out[t] = now
+		now := whole
+		if len(s.tensors) > 1 {
+			now = tensor.New(t.DType(), t.Shape()...)
+			at += copy(now.Bytes(), whole.Bytes()[at:])
+		}
+		if equal(t, now) {
+			continue
+		}
+		p := m.f.packing(t)
+		if p == nil {
+			m.f.out.Tensors[t] = now
+			continue
+		}
+		reader := m.was.Uses()[0].Node
+		packed, err := p.Pack(now)
+		if err != nil {
+			return unsupported("%v: %v", reader, err)
+		}
+		m.f.out.Tensors[p.Input] = packed
+		if p.Rounds && updates(t, now) {
+			m.f.out.Notes = append(m.f.out.Notes, fmt.Sprintf("%v: what is updated of %s is rounded to the codes that its file has", reader, m.was.Name))
 		}
 	}
+	return nil
+}
+
+// updates reports whether an element of a constant is another now, and not zero.
+func updates(was, now *tensor.Tensor) bool {
+	a, b := was.Float64s(), now.Float64s()
+	for i, v := range b {
+		if v != a[i] && v != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // constant finds what becomes of the tensor that a constant before pruning was made from.
@@ -367,6 +410,9 @@ func (f *finder) constant(was, now *ir.Value) error {
 	}
 	from, err := f.source(v, len(was.Uses()))
 	if err != nil {
+		return err
+	}
+	if err := f.turn(from, v, was); err != nil {
 		return err
 	}
 	t, err := from.whole()
@@ -381,14 +427,44 @@ func (f *finder) constant(was, now *ir.Value) error {
 	}
 	m := &mapping{f: f, was: was, now: now, tensor: t, at: from.at}
 	if m.exact() {
-		from.put(f.out.Tensors, m.copies())
-		return nil
+		return m.put(from, m.copies())
 	}
 	scaled, err := m.scaled()
-	if err == nil {
-		from.put(f.out.Tensors, scaled)
+	if err != nil {
+		return err
 	}
-	return err
+	return m.put(from, scaled)
+}
+
+// turn has what is known of a constant of codes, v in the file, which nodes widen and then transpose, say where its elements are before
+// pruning, when it is transposed and then widened.
+func (f *finder) turn(s *source, v, was *ir.Value) error {
+	if s.at != nil || v.Const == nil || len(was.Uses()) != 1 {
+		return nil
+	}
+	n := was.Uses()[0].Node
+	out := f.values[nameOf(n)]
+	var turns []*ir.Node // the last one first
+	for out != nil && out.Def != nil && out.Def.Op.Kind() == "Transpose" {
+		turns = append(turns, out.Def)
+		out = out.Def.Inputs[0]
+	}
+	if len(turns) == 0 || out.Def == nil || out.Def.Op.Kind() != n.Op.Kind() || out.Def.Inputs[0] != v {
+		return nil
+	}
+	at, err := places(nil, v, 0)
+	if err != nil {
+		return err
+	}
+	for _, t := range slices.Backward(turns) {
+		moved, err := t.Op.Eval(&ir.Eval{Outputs: 1}, []*tensor.Tensor{at})
+		if err != nil {
+			return t.Errorf(ir.ErrUnsupported, "%v", err)
+		}
+		at = moved[0]
+	}
+	s.at = tensor.Data[int64](at)
+	return nil
 }
 
 // mapping is a constant and the tensor of the file that it was made from.

@@ -52,6 +52,18 @@ type Node struct {
 	Inputs []*ir.Value    // nil where absent; their types are known as far as inference tells them
 	Wanted []bool         // which outputs are
 	Graph  *ir.Graph      // where nodes and constants go
+	// Packings tells of constants that were unpacked from inputs how these pack them.
+	Packings map[*tensor.Tensor]*Packing
+}
+
+// Packing is how a constant of few bits lies in an input of a node, from which it was unpacked.
+type Packing struct {
+	Input *tensor.Tensor
+	// Pack returns the input with elements of the constant that are others now, of the same type and shape. The bits of all others, and of
+	// what no element is in, stay. What the input cannot express is an error, in a line that does not name the node.
+	Pack func(now *tensor.Tensor) (*tensor.Tensor, error)
+	// Rounds says that elements that are no codes are rounded to them.
+	Rounds bool
 }
 
 // Make makes the nodes of the operator at the end of n.Graph, infers their types, and returns the outputs, nil where one is not

@@ -1,6 +1,9 @@
 package contrib
 
 import (
+	"fmt"
+	"math"
+
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -42,13 +45,17 @@ func matMulNBits(c *call) []*ir.Value {
 type nbits struct {
 	c                       *call
 	rows, cols, bits, block int
+
+	packed *tensor.Tensor // the input that has the elements
+	stride int            // elements of a row of it
 }
 
 // matrix returns what the inputs make: packed elements, scales, zero points and the blocks of columns.
 func (m *nbits) matrix(elems, scales, zeros, columns int) *ir.Value {
 	c := m.c
 	blocks := (m.cols + m.block - 1) / m.block
-	q := m.unpack(c.bytes(elems, m.rows*blocks*(m.block*m.bits/8)), blocks*m.block, m.cols)
+	m.packed, m.stride = c.fixed(elems), blocks*m.block
+	q := m.unpack(c.bytes(elems, m.rows*blocks*(m.block*m.bits/8)), m.stride, m.cols)
 	s := c.shaped(scales, m.rows, blocks)
 	var points []float64 // where they are no integers of as many bits
 	codes := middle(m.rows*blocks, m.bits)
@@ -74,9 +81,42 @@ func (m *nbits) matrix(elems, scales, zeros, columns int) *ir.Value {
 		for i := range q {
 			q[i] = (q[i] - 1<<(m.bits-1)) & (1<<m.bits - 1)
 		}
-		return c.make("DequantizeLinear", a, c.coded(elems, types[1], q, m.rows, m.cols), s)
+		return c.make("DequantizeLinear", a, m.packs(c.coded(elems, types[1], q, m.rows, m.cols)), s)
 	}
-	return c.make("DequantizeLinear", a, c.coded(elems, types[0], q, m.rows, m.cols), s, c.coded(zeros, types[0], codes, m.rows, blocks))
+	return c.make("DequantizeLinear", a, m.packs(c.coded(elems, types[0], q, m.rows, m.cols)), s, c.coded(zeros, types[0], codes, m.rows, blocks))
+}
+
+// packs tells how codes are packed, which v has: those of a signed type less the middle.
+func (m *nbits) packs(v *ir.Value) *ir.Value {
+	was, offset := v.Const, byte(0)
+	if was.DType().IsSigned() {
+		offset = 1 << (m.bits - 1)
+	}
+	m.c.packing(was, &Packing{Input: m.packed, Pack: func(now *tensor.Tensor) (*tensor.Tensor, error) {
+		out, a, b := m.packed.Clone(), was.Bytes(), now.Bytes()
+		for i := range a {
+			if a[i] != b[i] {
+				m.put(out.Bytes(), i, b[i]+offset)
+			}
+		}
+		return out, nil
+	}})
+	return v
+}
+
+// put writes the lowest bits of a byte as code i of the matrix.
+func (m *nbits) put(packed []byte, i int, code byte) {
+	at, each := i/m.cols*m.stride+i%m.cols, 8/m.bits
+	shift, mask := at%each*m.bits, byte(1<<m.bits-1)
+	packed[at/each] = packed[at/each]&^(mask<<shift) | code&mask<<shift
+}
+
+// packing notes how a constant is packed.
+func (c *call) packing(t *tensor.Tensor, p *Packing) {
+	if c.Packings == nil {
+		c.Packings = map[*tensor.Tensor]*Packing{}
+	}
+	c.Packings[t] = p
 }
 
 // middle returns n zero points in the middle of numbers of some bits.
@@ -96,7 +136,31 @@ func (m *nbits) widened(q []byte, scales, points []float64, groups []int, dt ten
 		at := i/m.cols*blocks + groups[i%m.cols]
 		w[i] = (float64(v) - points[at]) * scales[at]
 	}
-	return m.c.constant(tensor.FromFloat64s(dt, w, m.rows, m.cols))
+	t := tensor.FromFloat64s(dt, w, m.rows, m.cols)
+	m.c.packing(t, &Packing{Input: m.packed, Rounds: true, Pack: func(now *tensor.Tensor) (*tensor.Tensor, error) {
+		return m.rounded(t, now, func(i int) (scale, point float64) {
+			at := i/m.cols*blocks + groups[i%m.cols]
+			return scales[at], points[at]
+		})
+	}})
+	return m.c.constant(t)
+}
+
+// rounded packs the codes nearest to elements that are others now. Grid tells the scale and the zero point of an element. Zeros are to stay such.
+func (m *nbits) rounded(was, now *tensor.Tensor, grid func(i int) (scale, point float64)) (*tensor.Tensor, error) {
+	out, a, b := m.packed.Clone(), was.Float64s(), now.Float64s()
+	for i, v := range b {
+		if v == a[i] {
+			continue
+		}
+		scale, point := grid(i)
+		code := max(0, min(math.RoundToEven(v/scale+point), float64(int(1)<<m.bits-1)))
+		if v == 0 && code != point {
+			return nil, fmt.Errorf("row %d has the zero point %g in column %d, which is no code of %d bits, so that no weight is zero there", i/m.cols, point, i%m.cols, m.bits)
+		}
+		m.put(out.Bytes(), i, byte(code))
+	}
+	return out, nil
 }
 
 // unpack returns the first n of the `stride` numbers of each row, whose lowest bits are the first in a byte.
