@@ -43,6 +43,13 @@
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
 
+// SPC_ARITHMETIC is for what the emulator itself computes of its own variables: nothing of a kernel is left unchecked by it.
+#if defined(__GNUC__) && !defined(__clang__)
+#define SPC_ARITHMETIC __attribute__((noinline, optimize("O3"), no_sanitize("address", "undefined")))
+#else
+#define SPC_ARITHMETIC __attribute__((noinline))
+#endif
+
 struct dim3 {
   unsigned x, y, z;
   dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
@@ -115,7 +122,8 @@ struct Fiber {
   bool done = false;
   const uint64_t *waits = nullptr; // it goes on when this is no longer
   uint64_t until = 0;
-  std::vector<std::vector<Copy>> copies{1}; // by group, of which the last one is open
+  std::vector<Copy> copies;   // that wait, by group
+  std::vector<size_t> groups; // where those end that are closed
   uint64_t seen = 0; // what was copied until then may be read by products
   std::vector<Product> products;
   std::map<float *, std::vector<float>> sums; // of products, by the registers where they go
@@ -150,7 +158,8 @@ struct Block {
   Fiber *current = nullptr;
   int live = 0, waiting = 0; // threads that have not returned, and those at the barrier
   uint64_t barrier = 0;
-  std::map<std::pair<int, unsigned>, Gathering> gatherings; // by warp and mask
+  std::vector<Gathering> whole;                             // of all lanes, by warp
+  std::map<std::pair<int, unsigned>, Gathering> gatherings; // of others, by warp and mask
   std::map<const void *, Variable> shared; // by declaration
   Variable dynamic;
   uint32_t used = 0; // of the addresses of shared memory
@@ -263,13 +272,17 @@ inline void start() {
   abort();
 }
 
+// unreturned is more than the bytes at the top of a stack that start, which never returns, and leave take: what a kernel called has returned.
+constexpr size_t unreturned = 4096;
+
 inline void prepare(Fiber &f, int linear) {
   const dim3 &n = block->size;
   f.index = dim3(linear % n.x, linear / n.x % n.y, linear / (n.x * n.y));
   f.linear = linear;
   f.done = false;
   f.waits = nullptr;
-  f.copies.assign(1, {});
+  f.copies.clear();
+  f.groups.clear();
   f.seen = 0;
   f.products.clear();
   f.sums.clear();
@@ -277,7 +290,7 @@ inline void prepare(Fiber &f, int linear) {
   f.committed = true;
   f.issued = 0;
 #if defined(__SANITIZE_ADDRESS__)
-  __asan_unpoison_memory_region(f.stack.get(), stackBytes); // start never returned
+  __asan_unpoison_memory_region(f.stack.get() + stackBytes - unreturned, unreturned);
 #endif
 #if defined(__x86_64__)
   // start finds its stack as after a call; six registers are popped before.
@@ -310,6 +323,7 @@ inline bool run(Order order, uint64_t seed) {
   int n = static_cast<int>(b.fibers.size());
   b.live = n;
   b.waiting = 0;
+  b.whole.assign((n + 31) / 32, {});
   b.gatherings.clear();
   b.copied.clear();
   b.copies = 0;
@@ -457,7 +471,8 @@ template <class F> void gather(unsigned mask, const void *in, size_t bytesIn, vo
     fprintf(stderr, "simt: lane %d is not in the mask %08x of its collective\n", lane, mask);
     abort();
   }
-  Gathering &g = block->gatherings[{block->current->linear >> 5, mask}];
+  int warp = block->current->linear >> 5;
+  Gathering &g = mask == ~0u ? block->whole[warp] : block->gatherings[{warp, mask}];
   memcpy(g.in[lane], in, bytesIn);
   if (++g.arrived == static_cast<unsigned>(__builtin_popcount(mask))) {
     g.arrived = 0;
@@ -484,20 +499,25 @@ inline void copy_async(void *to, const void *from, int bytes, int valid) {
     fprintf(stderr, "simt: an asynchronous copy of %d bytes, %d of which are valid\n", bytes, valid);
     abort();
   }
-  block->current->copies.back().push_back({static_cast<char *>(to), from, bytes, valid});
+  block->current->copies.push_back({static_cast<char *>(to), from, bytes, valid});
 }
 
-inline void copy_commit() { block->current->copies.emplace_back(); }
+inline void copy_commit() { block->current->groups.push_back(block->current->copies.size()); }
 
 // copy_wait does the copies of all groups but the open one and those pending before it.
 inline void copy_wait(int pending) {
-  auto &groups = block->current->copies;
-  int n = static_cast<int>(groups.size()) - 1 - pending;
-  for (int i = 0; i < n; i++)
-    for (const Copy &c : groups[i])
-      copy(c);
-  if (n > 0)
-    groups.erase(groups.begin(), groups.begin() + n);
+  auto &copies = block->current->copies;
+  auto &groups = block->current->groups;
+  int n = static_cast<int>(groups.size()) - pending;
+  if (n <= 0)
+    return;
+  size_t done = groups[n - 1];
+  for (size_t i = 0; i < done; i++)
+    copy(copies[i]);
+  copies.erase(copies.begin(), copies.begin() + done);
+  groups.erase(groups.begin(), groups.begin() + n);
+  for (size_t &end : groups)
+    end -= done;
 }
 
 // What follows is for products of four warps (PTX ISA, "Asynchronous Warpgroup Level Matrix
@@ -582,10 +602,9 @@ public:
   }
   // arrive_copied is arrive when all copies that the thread has begun are done, which is when nobody can go on before.
   void arrive_copied() {
-    std::vector<Copy> all;
-    for (auto &group : block->current->copies)
-      all.insert(all.end(), group.begin(), group.end());
-    block->current->copies.assign(1, {});
+    std::vector<Copy> all = std::move(block->current->copies);
+    block->current->copies.clear();
+    block->current->groups.clear();
     block->underway.emplace_back(std::move(all), [this] { arrive(); });
   }
   // wait waits for the end of the phase whose lowest bit is parity.

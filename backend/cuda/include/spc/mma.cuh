@@ -85,17 +85,18 @@ template <class T> float half(uint32_t r, int i) { return number(T{uint16_t(r >>
 
 // multiply adds A B[K,8] to D of the lanes, each of which brought it from word at on. a holds
 // 16 elements of each row of A, whose columns are in column; zeros among them count.
-template <int K> void multiply(simt::Gathering &g, const float (&a)[16][16], const int (&column)[16][16], const float (&b)[K][8], int at) {
-  for (int lane = 0; lane < 32; lane++) {
-    float d[4];
-    memcpy(d, &g.in[lane][at], sizeof d);
-    for (int i = 0; i < 4; i++) {
-      int row = lane / 4 + 8 * (i / 2);
-      for (int k = 0; k < 16; k++)
-        d[i] += a[row][k] * b[column[row][k]][2 * (lane % 4) + i % 2];
-    }
-    memcpy(g.out[lane], d, sizeof d);
-  }
+template <int K> SPC_ARITHMETIC void multiply(simt::Gathering &g, const float (&a)[16][16], const int (&column)[16][16], const float (&b)[K][8], int at) {
+  float d[16][8];
+  for (int lane = 0; lane < 32; lane++)
+    for (int i = 0; i < 4; i++)
+      memcpy(&d[lane / 4 + 8 * (i / 2)][2 * (lane % 4) + i % 2], &g.in[lane][at + i], sizeof(float));
+  for (int row = 0; row < 16; row++)
+    for (int k = 0; k < 16; k++)
+      for (int n = 0; n < 8; n++)
+        d[row][n] += a[row][k] * b[column[row][k]][n];
+  for (int lane = 0; lane < 32; lane++)
+    for (int i = 0; i < 4; i++)
+      memcpy(&g.out[lane][i], &d[lane / 4 + 8 * (i / 2)][2 * (lane % 4) + i % 2], sizeof(float));
 }
 
 template <class T, int K> void readB(simt::Gathering &g, float (&b)[K][8], int at) {

@@ -48,20 +48,20 @@ namespace emulated {
 
 // multiply8 adds A B[K,8] to D of the lanes, each of which brought it from word d on, and B from
 // word b on. a holds 32 elements of each row of A, whose columns are in column.
-template <int K> void multiply8(simt::Gathering &g, const int (&a)[16][32], const int (&column)[16][32], int b, int d) {
+template <int K> SPC_ARITHMETIC void multiply8(simt::Gathering &g, const int (&a)[16][32], const int (&column)[16][32], int b, int d) {
   int x[K][8];
   for (int lane = 0; lane < 32; lane++)
     for (int r = 0; r < K / 16; r++)
       for (int i = 0; i < 4; i++)
         x[16 * r + 4 * (lane % 4) + i][lane / 4] = uint8_t(g.in[lane][b + r] >> 8 * i);
+  uint32_t sums[16][8] = {}; // which wrap around
+  for (int row = 0; row < 16; row++)
+    for (int k = 0; k < 32; k++)
+      for (int n = 0; n < 8; n++)
+        sums[row][n] += uint32_t(a[row][k] * x[column[row][k]][n]);
   for (int lane = 0; lane < 32; lane++)
-    for (int i = 0; i < 4; i++) {
-      int row = lane / 4 + 8 * (i / 2);
-      uint32_t sum = g.in[lane][d + i]; // which wraps around
-      for (int k = 0; k < 32; k++)
-        sum += uint32_t(a[row][k] * x[column[row][k]][2 * (lane % 4) + i % 2]);
-      g.out[lane][i] = sum;
-    }
+    for (int i = 0; i < 4; i++)
+      g.out[lane][i] = g.in[lane][d + i] + sums[lane / 4 + 8 * (i / 2)][2 * (lane % 4) + i % 2];
 }
 
 } // namespace emulated
