@@ -5,10 +5,13 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"runtime"
 
 	"spc/backend"
 	"spc/backend/cpu"
+	"spc/internal/debug"
+	"spc/internal/memory"
 	"spc/ir"
 	"spc/ir/option"
 	"spc/ir/tensor"
@@ -24,7 +27,47 @@ func observer(o *CompileOptions) (seen *calib.Observer, done func()) {
 	}
 	threads := o.Calibration.Threads
 	blas := cpu.NewBLAS(threads)
-	return &calib.Observer{Inputs: calibration(o), Run: calibrator(threads), Kernels: blas.Kernels()}, blas.Close
+	seen = &calib.Observer{Inputs: calibration(o), Run: calibrator(threads), Kernels: blas.Kernels()}
+	if folder := o.Calibration.Spool; folder != "" {
+		seen.Room = calib.NewRoom(int(min(math.MaxInt, cmp.Or(o.Calibration.Memory, defaultMemory()))), folder)
+	}
+	return seen, func() {
+		_ = seen.Room.Close() // which has no name, and is read no more
+		blas.Close()
+	}
+}
+
+// defaultMemory is how much memory samples may take: half of what the machine has left.
+func defaultMemory() int64 {
+	if free, known := memory.Left(); known {
+		return max(1, int64(free/2))
+	}
+	return calib.DefaultBudget
+}
+
+// checkMemory refuses a bound for what is kept of samples that bounds nothing.
+func (c *Calibration) checkMemory() error {
+	switch {
+	case c.Memory < 0:
+		return option.Errorf("%v %d: want a number of bytes, or 0 for half of what the machine has left", option.CalibrationMemory, c.Memory)
+	case c.Memory > 0 && c.Inputs == nil:
+		return option.Errorf("%v has no use without %v, of which values are kept", option.CalibrationMemory, option.Calibration)
+	case c.Memory > 0 && c.Spool == "":
+		return option.Errorf("%v needs %v, a folder for what does not fit", option.CalibrationMemory, option.CalibrationSpool)
+	}
+	return nil
+}
+
+// keptOf tells what was kept of samples for a compilation that is done; nil where it is not told.
+func keptOf(seen *calib.Observer) (*calib.Usage, error) {
+	if seen == nil || seen.Room == nil {
+		return nil, nil
+	}
+	if memory, file := seen.Room.Left(); memory+int(file) > 0 && debug.On(debug.Memory) {
+		return nil, fmt.Errorf("%d bytes of samples in memory and %d in a file are kept though nothing reads them: %w", memory, file, ir.ErrInvalid)
+	}
+	u := seen.Room.Usage()
+	return &u, nil
 }
 
 // calibration yields the samples in the order of a graph's inputs.

@@ -37,6 +37,7 @@ import (
 	"spc/lower"
 	"spc/lower/spx"
 	"spc/passes"
+	"spc/passes/calib"
 	"spc/passes/choose"
 	"spc/passes/fit"
 	"spc/passes/fuse"
@@ -92,6 +93,9 @@ type Report struct {
 	Tuned     *Tuned        `json:"tuned,omitempty"` // how formats were measured, see Model.Tune
 	// Budget says how CompileWithin found the model.
 	Budget *BudgetReport `json:"budget,omitempty"`
+	// Calibration tells what was kept of samples while the model was compiled, where Calibration.Spool is set. The model's file does not
+	// tell: it is the same wherever that was.
+	Calibration *CalibrationUse `json:"calibration,omitempty"`
 }
 
 // ReportOptions are the options that the model was compiled with.
@@ -135,6 +139,8 @@ type (
 	Profile   = machine.Profile  // of the speed of a CPU
 	Family    = machine.Family   // of kernels, in a profile
 	Rate      = machine.Rate     // of a family
+
+	CalibrationUse = calib.Usage // of memory, and of a file, by what is kept of samples
 )
 
 // Port is an input or an output of a model. Sequences and optionals are tensors whose
@@ -218,7 +224,7 @@ func compile(ctx context.Context, o CompileOptions, k *kept) (m *Model, err erro
 
 // build is compile, but leaves the files that weights lie in to the caller, whatever it returns.
 func build(ctx context.Context, o CompileOptions, k *kept, w *weights) (*Model, error) {
-	if err := checkThreads(option.CalibrationThreads, o.Calibration.Threads); err != nil {
+	if err := cmp.Or(checkThreads(option.CalibrationThreads, o.Calibration.Threads), o.Calibration.checkMemory()); err != nil {
 		return nil, err
 	}
 	seen, done := observer(&o)
@@ -271,6 +277,9 @@ func build(ctx context.Context, o CompileOptions, k *kept, w *weights) (*Model, 
 		p.Samples = o.Calibration.Count
 	}
 	m.report = reportOf(told, &c.Report)
+	if m.report.Calibration, err = keptOf(seen); err != nil {
+		return nil, err
+	}
 	m.report.finish(m.graph)
 	if s := c.Choose.Sized; s != nil && o.Debug.StopAfter == "" {
 		if err := m.fit(o.Size, s, &c.Report); err != nil {
@@ -438,7 +447,9 @@ func (m *Model) Save(path string) error { return atomicfile.Write(path, m.Write)
 
 // Write writes the content of an .spx file.
 func (m *Model) Write(w io.Writer) error {
-	explain, err := json.Marshal(m.report)
+	told := m.report
+	told.Calibration = nil
+	explain, err := json.Marshal(told)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"iter"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"spc"
 	"spc/data"
+	"spc/ir/option"
 	"spc/ir/tensor"
 )
 
@@ -34,6 +36,7 @@ const (
 type calibFlags struct {
 	calib, samples, cache string
 	count                 int
+	memory                int64
 	norm                  normFlags
 }
 
@@ -43,9 +46,26 @@ func (f *calibFlags) add(c *cobra.Command) {
 	fs.StringVar(&f.samples, "samples", "all", "which calibration samples to choose from: all, even, odd or A:B:STEP")
 	fs.IntVar(&f.count, "calib-samples", 0, fmt.Sprintf("how many of them, spread evenly; by default %d, or %d random ones", calibSamples, calibRandomSamples))
 	fs.StringVar(&f.cache, "calib-cache", "", "a `FILE` for what --allocate global, normalised, curves, joint and auto, or a budget, see of\nthe dense model: made where there is none, read where it is there")
+	choiceVar(fs, &f.memory, "memory", "", parseMemory, "how much memory is for what --calib shows of layers, such as 500MB; what does not\nfit waits in a file next to the output. By default half of what the machine has left")
 	f.norm.add(c)
 	complete(c, "samples", values("all", "even", "odd"))
 	complete(c, "calib-samples", cobra.NoFileCompletions)
+}
+
+// parseMemory reads how much memory samples may take.
+func parseMemory(s string) (int64, error) {
+	n, err := parseSize(s)
+	if err != nil {
+		return 0, option.Errorf("%v %q: want a size such as 500MB or 4GB", option.CalibrationMemory, s)
+	}
+	return n, nil
+}
+
+// spilled says how much of what calibration kept of samples waited in a file.
+func spilled(w io.Writer, r *spc.Report) {
+	if c := r.Calibration; c != nil && c.Spilled > 0 {
+		fmt.Fprintf(w, "%-9s %s of their values waited in a file, beyond the %s for them in memory\n", "samples", size(c.File), size(int64(c.Limit)))
+	}
 }
 
 // apply sets what calibration sees. What it returns closes the data when the
@@ -63,11 +83,11 @@ func (f *calibFlags) apply(c *cobra.Command, o *spc.CompileOptions, s sizes) (fu
 	}
 	switch {
 	case f.calib == "":
-		return nothing, unused("without --calib", append(f.norm.flags(), "samples", "calib-samples", "calib-cache")...)
+		return nothing, unused("without --calib", append(f.norm.flags(), "samples", "calib-samples", "calib-cache", "memory")...)
 	case fs.Changed("calib-samples") && f.count < 1:
 		return nil, fmt.Errorf("--calib-samples %d, want 1 or more", f.count)
 	}
-	o.Calibration.Cache = f.cache
+	o.Calibration.Cache, o.Calibration.Memory = f.cache, f.memory
 	if strings.HasPrefix(f.calib, "random:") {
 		r, err := data.ParseRandom(f.calib)
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // besides are the flags of compile that do not change the program that is made.
-var besides = append([]string{"output", "masks", "calib-cache", "timings", "anew", "dump-passes", "pareto", "json", "quiet", "verbose"}, notInConfig...)
+var besides = append([]string{"output", "masks", "calib-cache", "memory", "timings", "anew", "dump-passes", "pareto", "json", "quiet", "verbose"}, notInConfig...)
 
 // commandOf returns the arguments of a compile that makes the same program: the flags with other
 // values than by default, those of --config among them, in the order of their names. Files are

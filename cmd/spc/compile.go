@@ -184,7 +184,7 @@ type compileFlags struct {
 }
 
 // commandOnly lists the flags of what a command writes or measures, which a model that is compiled to run at once has no use for.
-var commandOnly = append([]string{"output", "tune", "stop-after", "masks", "dump-passes"}, budgetNames...)
+var commandOnly = append([]string{"output", "tune", "stop-after", "masks", "dump-passes", "memory"}, budgetNames...)
 
 func compileCommand() *cobra.Command { return new(compileFlags).command() }
 
@@ -359,6 +359,7 @@ func (f *compileFlags) compile(c *cobra.Command, p *progress) (*spc.Model, error
 	if f.out != "" && !f.tune { // which compares models that share weights
 		f.o.Spool = claims.Folder(f.out)
 	}
+	f.o.Calibration.Spool = claims.Folder(cmp.Or(f.out, f.within.pareto))
 	if f.searches(c.Flags()) {
 		return f.compileWithin(c, p)
 	}
@@ -377,6 +378,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string, all detail) er
 	fmt.Fprintf(w, "weights   %d in %s, %s stored, %s dense\n", t.Weights, plural(len(r.Layers), "layer"), size(int64(t.StoredBytes)), size(int64(t.DenseBytes)))
 	fmt.Fprintln(w, zeros(r))
 	printRebuilt(w, r, "%-9s %s\n", all)
+	spilled(w, r)
 	if text := formatCounts(byFormat(r.Layers)); text != "" {
 		fmt.Fprintf(w, "formats   %s\n", text)
 	}

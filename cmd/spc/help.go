@@ -20,7 +20,7 @@ type flagGroup struct {
 var flagGroups = []flagGroup{
 	{"Pruning", []string{"sparsity", "pattern", "keep", "layer"}, []string{"prune", "refine", "allocate", "permute", "aim", "reconstruct", "recipe", "uncorrected", "masks"}},
 	{"Budgets", []string{"speedup", "max-drop", "latency", "size", "eval-data", "labels"}, []string{"flops", "pareto", "points", "eval-samples", "metric", "skip-class", "search", "threads"}},
-	{"Samples", []string{"calib", "calib-samples", "preprocess"}, []string{"samples", "mean", "std", "bgr", "calib-cache"}},
+	{"Samples", []string{"calib", "calib-samples", "preprocess"}, []string{"samples", "mean", "std", "bgr", "calib-cache", "memory"}},
 	{"Quantising", []string{"quantize"}, []string{"keep-float", "ranges"}},
 	{"Sizes", []string{"dim", "shape"}, nil},
 	{"Output", []string{"output", "format", "target", "config", "json", "help", "tune"}, []string{"tune-budget", "timings", "anew", "one-format", "profile", "verbose", "quiet", "print-config", "help-all", "opset"}},

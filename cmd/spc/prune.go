@@ -66,7 +66,7 @@ with scales of blocks, which opset 21 has.`,
 		}
 		defer done()
 		p.writes(f.o.Model)
-		f.o.Progress, f.o.Plan, f.o.Spool = p.At, p.Plan, claims.Folder(out)
+		f.o.Progress, f.o.Plan, f.o.Spool, f.o.Calibration.Spool = p.At, p.Plan, claims.Folder(out), claims.Folder(out)
 		pace := begin()
 		m, err := spc.Prune(c.Context(), f.o)
 		if err != nil {
@@ -95,6 +95,7 @@ func printPruned(w io.Writer, r *spc.Report, model, out string, all detail) erro
 	}
 	fmt.Fprintln(w, zeros(r))
 	printRebuilt(w, r, "%-9s %s\n", all)
+	spilled(w, r)
 	if r.Written != nil && len(r.Written.Notes) > 0 {
 		fmt.Fprintf(w, "%-9s %s\n", "noted", printable(all.list(r.Written.Notes)))
 	}

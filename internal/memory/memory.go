@@ -30,6 +30,12 @@ func Check(n int) error {
 	return nil
 }
 
+// Left returns how many bytes the process can still take, where that can be told.
+func Left() (n int, known bool) {
+	n, known = left()
+	return max(n, 0), known
+}
+
 // dropped is what has become garbage since it was last given back.
 var dropped atomic.Int64
 

@@ -59,6 +59,8 @@ const (
 	CalibrationCache    Name = "Calibration.Cache"
 	CalibrationIdentity Name = "Calibration.Identity"
 	CalibrationThreads  Name = "Calibration.Threads"
+	CalibrationMemory   Name = "Calibration.Memory"
+	CalibrationSpool    Name = "Calibration.Spool"
 
 	StopAfter Name = "Debug.StopAfter"
 	Passes    Name = "Debug.Disable"

@@ -36,6 +36,7 @@ func (o *Observer) Between(ctx context.Context, dense, changed *ir.Graph, budget
 		both.Outputs = append(both.Outputs, b.Value(v))
 	}
 	front := o.Frontier(both, budget)
+	defer front.Close()
 	samples, err := front.Samples(ctx)
 	if err != nil {
 		return nil, 0, err

@@ -29,7 +29,9 @@ type Inputs func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, e
 
 // Runner evaluates g, which it may change, on each of the inputs and calls see with the
 // outputs, in the order of the inputs. The tensors change after see has returned, but
-// for those that it took by setting their places in the slice to nil.
+// for those that it took by setting their places in the slice to nil. Inputs are read, and
+// see is called, on the goroutine that calls the runner; when see is called the inputs of
+// these outputs are read no more.
 type Runner func(ctx context.Context, g *ir.Graph, in iter.Seq2[[]*tensor.Tensor, error], see func(out []*tensor.Tensor) error) error
 
 // Observer evaluates graphs on samples.
@@ -37,6 +39,7 @@ type Observer struct {
 	Inputs  Inputs
 	Run     Runner
 	Kernels op.Kernels // those that are nil are plain Go
+	Room    *Room      // for what is kept of samples; nil bounds what each Frontier keeps, and what does not fit is computed anew
 }
 
 // Loops are the kernels, with a Gemm.

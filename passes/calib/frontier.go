@@ -14,14 +14,14 @@ import (
 )
 
 // DefaultBudget is the number of bytes of values that a Frontier keeps unless it is
-// told otherwise.
+// told otherwise, or its observer has a Room.
 const DefaultBudget = 1 << 30
 
 // Frontier is a position in the order of a graph's nodes: behind it lie nodes that
 // have been evaluated on every sample. It keeps the values that nodes ahead read, so
 // that looking at a value evaluates only the nodes between the position and that
 // value. Constants of nodes ahead may change at any time; nodes must not be added or
-// removed.
+// removed. Close gives back what is kept.
 //
 // Nodes that compute the same, as the two copies of Twins do up to the first weight
 // that differs, are evaluated once and their values kept once.
@@ -39,7 +39,7 @@ type Frontier struct {
 	sizes   []variant   // of the samples
 	cached  []*ir.Value // what crosses, nil where only the inputs cross and are read anew each time
 	place   map[*ir.Value]int
-	cache   [][]*tensor.Tensor           // by sample, by place
+	cache   [][]*kept                    // by sample, by place
 	fixed   map[*ir.Value]*tensor.Tensor // among what is cached, shapes and the like that are the same in all samples
 	same    map[*ir.Value]*ir.Value      // values behind the position that equal another
 }
@@ -52,16 +52,30 @@ type variant struct {
 
 // Frontier returns the position before the first node of a root graph. What it keeps
 // takes up to budget bytes, DefaultBudget where that is 0, and while it advances to
-// values whose sizes are not known before, what it kept until then as well.
+// values whose sizes are not known before, what it kept until then as well. Where the
+// observer has a Room, that has place for all.
 func (o *Observer) Frontier(g *ir.Graph, budget int) *Frontier {
 	f := &Frontier{o: o, g: g, budget: budget, index: map[*ir.Node]int{}, keep: map[*ir.Value]bool{}, same: map[*ir.Value]*ir.Value{}}
-	if budget == 0 {
+	switch {
+	case o.Room != nil:
+		f.budget = unbounded
+	case budget == 0:
 		f.budget = DefaultBudget
 	}
 	for i, n := range g.Nodes {
 		f.index[n] = i
 	}
 	return f
+}
+
+// unbounded is more than values can take.
+const unbounded = math.MaxInt / 4
+
+// Close gives back what is kept. The frontier, which may be nil, is of no use any more.
+func (f *Frontier) Close() {
+	if f != nil {
+		f.rewind()
+	}
 }
 
 // Keep makes values, which lie ahead, be kept when the position has passed them,
@@ -89,12 +103,17 @@ func (f *Frontier) Samples(ctx context.Context) (int, error) {
 }
 
 // begin counts the samples and keeps the inputs where they fit.
-func (f *Frontier) begin(ctx context.Context) error {
+func (f *Frontier) begin(ctx context.Context) (err error) {
 	if f.samples > 0 {
 		return nil
 	}
 	inputs := f.crossing(0, f.same)
-	var cache [][]*tensor.Tensor
+	var cache [][]*kept
+	defer func() {
+		if err != nil {
+			dropAll(cache)
+		}
+	}()
 	bytes, count := 0, 0
 	byKey := map[string]int{}
 	f.sizes = nil
@@ -125,12 +144,15 @@ func (f *Frontier) begin(ctx context.Context) error {
 		if bytes > f.budget {
 			continue
 		}
-		kept := make([]*tensor.Tensor, len(inputs))
+		all := make([]*kept, len(inputs))
+		cache = append(cache, all)
 		for i, v := range inputs {
-			kept[i] = sample[slices.Index(f.g.Inputs, v)]
-			bytes += len(kept[i].Bytes())
+			if all[i], err = f.o.Room.put(sample[slices.Index(f.g.Inputs, v)], true); err != nil {
+				return err
+			}
+			bytes += all[i].bytes
 		}
-		if cache = append(cache, kept); bytes > f.budget {
+		if bytes > f.budget {
 			cache = nil
 		}
 	}
@@ -145,12 +167,12 @@ func (f *Frontier) begin(ctx context.Context) error {
 }
 
 // settle makes cache, the tensors of values by sample, what is kept at a position.
-func (f *Frontier) settle(at int, values []*ir.Value, cache [][]*tensor.Tensor, same map[*ir.Value]*ir.Value) {
+func (f *Frontier) settle(at int, values []*ir.Value, cache [][]*kept, same map[*ir.Value]*ir.Value) {
 	f.at, f.cached, f.cache, f.same = at, values, cache, same
 	f.place, f.fixed = map[*ir.Value]int{}, map[*ir.Value]*tensor.Tensor{}
 	for i, v := range values {
 		f.place[v] = i
-		if t := cache[0][i]; small(t) && !slices.ContainsFunc(cache, func(s []*tensor.Tensor) bool { return !t.Equal(s[i]) }) {
+		if t := cache[0][i].t; t != nil && small(t) && !slices.ContainsFunc(cache, func(s []*kept) bool { return s[i].t == nil || !t.Equal(s[i].t) }) {
 			f.fixed[v] = t
 		}
 	}
@@ -303,33 +325,37 @@ func (f *Frontier) Advance(ctx context.Context, to int) error {
 // be larger than the budget, or where that is not known before, those of the first
 // samples as large as if all were.
 func (f *Frontier) advance(ctx context.Context, p int, values []*ir.Value, same map[*ir.Value]*ir.Value, known bool) error {
-	cache := make([][]*tensor.Tensor, 0, f.samples)
-	bytes := 0
-	err := f.eval(ctx, values, same, nil, func(sample int, out []*tensor.Tensor) error {
-		kept := make([]*tensor.Tensor, len(values))
-		for i, t := range out {
-			kept[i] = t
-			bytes += len(t.Bytes())
-			if !f.has(values[i]) {
-				out[i] = nil // from the runner, which makes another
-			}
+	known = known || f.o.Room != nil // where all values fit
+	var made []*ir.Value
+	for _, v := range values {
+		if !f.has(v) {
+			made = append(made, v)
 		}
-		cache = append(cache, kept)
-		if known && !f.streaming() {
-			f.cache[sample] = nil // of no use any more
+	}
+	cache := make([][]*kept, 0, f.samples)
+	bytes := 0
+	err := f.eval(ctx, made, same, nil, func(sample int, out []*tensor.Tensor) error {
+		all, err := f.cross(sample, values, out, known)
+		cache = append(cache, all)
+		if err != nil {
+			return err
+		}
+		for _, k := range all {
+			bytes += k.bytes
 		}
 		if bytes > f.budget || !known && bytes/(sample+1) > f.budget/f.samples {
 			return errTooLarge
 		}
 		return nil
 	})
-	if err != nil && known {
-		f.rewind()
-	}
-	if errors.Is(err, errTooLarge) {
-		return nil
-	}
 	if err != nil {
+		if known {
+			dropAll(cache)
+			f.rewind()
+		}
+		if errors.Is(err, errTooLarge) {
+			return nil
+		}
 		return err
 	}
 	// Values that are the same as one that is kept, from now on.
@@ -343,8 +369,38 @@ func (f *Frontier) advance(ctx context.Context, p int, values []*ir.Value, same 
 	return nil
 }
 
+// cross returns what is kept of a sample where the values cross, of which made are those that were not kept before. Where last is set, nothing
+// reads what else was kept any more.
+func (f *Frontier) cross(sample int, values []*ir.Value, made []*tensor.Tensor, last bool) (all []*kept, err error) {
+	all = make([]*kept, len(values))
+	for i, v := range values {
+		if at, ok := f.place[v]; ok {
+			all[i] = f.cache[sample][at]
+		}
+	}
+	if last && !f.streaming() {
+		dropAll(f.cache[sample:sample+1], all...)
+		f.cache[sample] = nil
+	}
+	next := 0
+	for i := range all {
+		if all[i] != nil {
+			continue
+		}
+		if all[i], err = f.o.Room.put(made[next], true); err != nil {
+			return all, err
+		}
+		if all[i].t != nil {
+			made[next] = nil // from the runner, which makes another
+		}
+		next++
+	}
+	return all, nil
+}
+
 // rewind goes back to the beginning, where samples are read anew.
 func (f *Frontier) rewind() {
+	dropAll(f.cache)
 	f.at, f.cached, f.place, f.fixed, f.cache, f.same = 0, nil, nil, nil, nil, map[*ir.Value]*ir.Value{}
 }
 
@@ -438,6 +494,7 @@ func (f *Frontier) eval(ctx context.Context, values []*ir.Value, same map[*ir.Va
 		}
 	}
 	seen := 0
+	kept := newReader(f.cache)
 	out := make([]*tensor.Tensor, len(values))
 	show := func(made []*tensor.Tensor) error {
 		if seen >= len(picked) {
@@ -451,7 +508,10 @@ func (f *Frontier) eval(ctx context.Context, values []*ir.Value, same map[*ir.Va
 			case s.fixed != nil:
 				out[i] = s.fixed
 			default:
-				out[i] = f.cache[sample][s.at]
+				var err error
+				if out[i], err = kept.get(sample, s.at); err != nil {
+					return err
+				}
 			}
 		}
 		if err := see(sample, out); err != nil {
@@ -462,6 +522,7 @@ func (f *Frontier) eval(ctx context.Context, values []*ir.Value, same map[*ir.Va
 				made[s.at] = nil
 			}
 		}
+		kept.done(sample)
 		seen++
 		return nil
 	}
@@ -476,7 +537,7 @@ func (f *Frontier) eval(ctx context.Context, values []*ir.Value, same map[*ir.Va
 		}
 		return nil
 	}
-	if err := f.o.Run(ctx, x.graph, x.inputs(ctx, f, pick), show); err != nil {
+	if err := f.o.Run(ctx, x.graph, x.inputs(ctx, f, kept, pick), show); err != nil {
 		return err
 	}
 	if seen != len(picked) {
@@ -585,18 +646,20 @@ func (f *Frontier) extract(values []*ir.Value, same map[*ir.Value]*ir.Value) (*e
 }
 
 // inputs yields what the extract takes, sample by sample of those that are picked.
-func (x *extract) inputs(ctx context.Context, f *Frontier, pick func(sample int) bool) iter.Seq2[[]*tensor.Tensor, error] {
+func (x *extract) inputs(ctx context.Context, f *Frontier, kept *reader, pick func(sample int) bool) iter.Seq2[[]*tensor.Tensor, error] {
 	return func(yield func([]*tensor.Tensor, error) bool) {
-		places := func(all []*tensor.Tensor) []*tensor.Tensor {
-			in := make([]*tensor.Tensor, len(x.from))
-			for i, k := range x.from {
-				in[i] = all[k]
-			}
-			return in
-		}
 		if !f.streaming() {
-			for i, s := range f.cache {
-				if (pick == nil || pick(i)) && !yield(places(s), nil) {
+			for i := range f.cache {
+				if pick != nil && !pick(i) {
+					continue
+				}
+				in, err := make([]*tensor.Tensor, len(x.from)), error(nil)
+				for k, place := range x.from {
+					if in[k], err = kept.get(i, place); err != nil {
+						break
+					}
+				}
+				if !yield(in, err) || err != nil {
 					return
 				}
 			}
@@ -610,7 +673,9 @@ func (x *extract) inputs(ctx context.Context, f *Frontier, pick func(sample int)
 			var in []*tensor.Tensor
 			if err == nil {
 				if err = ir.CheckInputs(f.g, s); err == nil {
-					in = places(s)
+					for _, k := range x.from {
+						in = append(in, s[k])
+					}
 				}
 			}
 			if !yield(in, err) || err != nil {

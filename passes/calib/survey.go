@@ -157,6 +157,7 @@ func Key(g *ir.Graph, besides string) (key [sha256.Size]byte, err error) {
 // writeSurvey sees the samples and writes what they show.
 func (o *Observer) writeSurvey(ctx context.Context, w io.Writer, g *ir.Graph, key [sha256.Size]byte, s *SurveyOptions) error {
 	f := o.Frontier(g, s.Budget)
+	defer f.Close()
 	samples, err := f.Samples(ctx)
 	if err != nil {
 		return err

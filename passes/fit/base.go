@@ -93,6 +93,7 @@ func NewBase(ctx context.Context, g *ir.Graph, o Options, choices []Choice) (*Ba
 		return b, err
 	}
 	front := o.Observer.Frontier(g, o.Budget)
+	defer front.Close()
 	for k, l := range b.f.layers {
 		b.f.report("database", k, len(b.f.layers))
 		gram, err := b.f.gram(front, l.WeightUse, calib.GramOptions{})
@@ -328,6 +329,7 @@ func (b *Base) Changed(ctx context.Context, pick []int, change func(g *ir.Graph)
 	}
 	g, c := b.copied()
 	front := b.seen.Frontier(g, b.f.Budget)
+	defer front.Close()
 	front.Keep(g.Outputs...)
 	changed := false
 	for k, l := range b.f.layers {
@@ -398,6 +400,7 @@ func (b *Base) see(ctx context.Context) error {
 		}
 	}
 	front := b.seen.Frontier(b.f.graph, b.f.Budget)
+	defer front.Close()
 	front.Keep(b.f.graph.Outputs...)
 	var dense [][]*tensor.Tensor
 	b.moments = make([]channelSums, len(b.f.layers))

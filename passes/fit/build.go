@@ -90,8 +90,10 @@ func (f *fitter) try(name string, sparsities []float64) (*trial, float64, error)
 		return nil, 0, err
 	}
 	if measure != on {
+		front.Close()
 		front = measure.Frontier(t.twins.Graph, f.Budget)
 	}
+	defer front.Close()
 	d, err := f.divergence(front, t.twins)
 	return t, d, err
 }
@@ -125,14 +127,26 @@ type trial struct {
 	dropped    string // Result.Dropped
 }
 
+// built is build without the frontier.
+func (f *fitter) built(stage string, sparsities []float64, o *calib.Observer) (*trial, error) {
+	t, front, err := f.build(stage, sparsities, o)
+	front.Close()
+	return t, err
+}
+
 // build prunes the layers one after another, each on the inputs that the pruned layers
-// before it give.
-func (f *fitter) build(stage string, sparsities []float64, o *calib.Observer) (*trial, *calib.Frontier, error) {
+// before it give. The caller closes the frontier, which is behind the last of them.
+func (f *fitter) build(stage string, sparsities []float64, o *calib.Observer) (_ *trial, _ *calib.Frontier, err error) {
 	t := &trial{twins: calib.NewTwins(f.graph), edits: make([]*edit, len(f.layers)), sparsities: sparsities}
 	for _, b := range f.gone {
 		t.twins.SetInput(b.Sum, b.Input, b.Constant)
 	}
 	front := o.Frontier(t.twins.Graph, f.Budget)
+	defer func() {
+		if err != nil {
+			front.Close()
+		}
+	}()
 	front.Keep(t.twins.Graph.Outputs...) // the position may pass some that no node reads
 	for k, l := range f.layers {
 		f.report(stage, k, len(f.layers))
@@ -449,7 +463,7 @@ func (f *fitter) correct(l *layer, s *obs.Solver, g *calib.Gram, e *edit) (strin
 func (f *fitter) grams() (gram func(use ir.WeightUse) (*calib.Gram, error), done func(), err error) {
 	if f.Cache == "" {
 		front := f.Observer.Frontier(f.graph, f.Budget)
-		return func(use ir.WeightUse) (*calib.Gram, error) { return f.gram(front, use, calib.GramOptions{}) }, func() {}, nil
+		return func(use ir.WeightUse) (*calib.Gram, error) { return f.gram(front, use, calib.GramOptions{}) }, front.Close, nil
 	}
 	graph := f.graph
 	if f.moved != nil { // of which weights have the names that they had

@@ -27,7 +27,7 @@ func (f *fitter) channels(out *Result) error {
 	if err := f.pick(out); err != nil {
 		return err
 	}
-	best, _, err := f.build("prune", make([]float64, len(f.layers)), f.learning())
+	best, err := f.built("prune", make([]float64, len(f.layers)), f.learning())
 	if err != nil {
 		return err
 	}

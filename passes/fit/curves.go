@@ -46,7 +46,7 @@ func (f *fitter) joint() ([]float64, error) {
 		if err != nil {
 			return nil, err
 		}
-		if f.best, _, err = f.build("prune, curves", s, f.Observer); err != nil {
+		if f.best, err = f.built("prune, curves", s, f.Observer); err != nil {
 			return nil, err
 		}
 	}
@@ -60,7 +60,7 @@ func (f *fitter) joint() ([]float64, error) {
 // effectsTogether returns the effects that joint goes by.
 func (f *fitter) effectsTogether() ([]float64, error) {
 	best := f.best
-	pruned, err := f.divergence(f.few().Frontier(best.twins.Graph, f.Budget), best.twins)
+	pruned, err := f.apart(f.few(), best.twins)
 	if err != nil {
 		return nil, err
 	}
@@ -259,10 +259,12 @@ func (f *fitter) few() *calib.Observer {
 // changed back.
 func (f *fitter) divergences(stage string, twins *calib.Twins, change func(k int, on bool)) ([]float64, error) {
 	front := f.few().Frontier(twins.Graph, f.Budget)
+	defer front.Close()
 	goal, err := twins.Goal(f.ctx, front, f.graph, nil, f.Budget)
 	if err != nil {
 		return nil, err
 	}
+	defer goal.Close()
 	out := make([]float64, len(f.layers))
 	for k, l := range f.layers {
 		f.report(stage, k, len(f.layers))

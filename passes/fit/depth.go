@@ -57,7 +57,7 @@ func (f *fitter) depth(out *Result) error {
 		return err
 	}
 	f.layers = f.behind(branches)
-	best, _, err := f.build("prune", make([]float64, len(f.layers)), f.learning())
+	best, err := f.built("prune", make([]float64, len(f.layers)), f.learning())
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,9 @@ func (f *fitter) means(branches []*prune.Branch) error {
 		sums[k] = make([]float64, b.Channels())
 	}
 	f.report(branchMeans, 0, 1)
-	err := f.Observer.Frontier(f.graph, f.Budget).See(f.ctx, values, func(_ int, seen []*tensor.Tensor) error {
+	front := f.Observer.Frontier(f.graph, f.Budget)
+	defer front.Close()
+	err := front.See(f.ctx, values, func(_ int, seen []*tensor.Tensor) error {
 		for k, t := range seen {
 			inner := 1
 			if a := branches[k].Axis; a >= 0 {
@@ -112,7 +114,13 @@ func (f *fitter) means(branches []*prune.Branch) error {
 // shed decides which branches go.
 func (f *fitter) shed(branches []*prune.Branch) error {
 	twins, few := calib.NewTwins(f.graph), f.few()
-	var goal *calib.Goal
+	front := few.Frontier(twins.Graph, f.Budget)
+	defer func() { front.Close() }() // it is another one in each round
+	goal, err := twins.Goal(f.ctx, front, f.graph, nil, f.Budget)
+	if err != nil {
+		return err
+	}
+	defer goal.Close()
 	now, total := 0.0, 0
 	for _, l := range f.plan.Layers {
 		if l.Prunable {
@@ -125,13 +133,6 @@ func (f *fitter) shed(branches []*prune.Branch) error {
 		if len(near) == 0 {
 			f.report(branchLosses, total, total)
 			return f.anyGone(branches, total)
-		}
-		front := few.Frontier(twins.Graph, f.Budget)
-		if goal == nil {
-			var err error
-			if goal, err = twins.Goal(f.ctx, front, f.graph, nil, f.Budget); err != nil {
-				return err
-			}
 		}
 		front.Keep(twins.Graph.Outputs...)
 		var best *prune.Branch
@@ -155,6 +156,8 @@ func (f *fitter) shed(branches []*prune.Branch) error {
 		f.gone = append(slices.DeleteFunc(f.gone, best.Covers), best)
 		twins.SetInput(best.Sum, best.Input, best.Constant)
 		now = then
+		front.Close()
+		front = few.Frontier(twins.Graph, f.Budget)
 	}
 }
 

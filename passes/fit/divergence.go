@@ -5,6 +5,13 @@ import (
 	"spc/passes/calib"
 )
 
+// apart is the divergence of twins on the samples of an observer.
+func (f *fitter) apart(o *calib.Observer, t *calib.Twins) (float64, error) {
+	front := o.Frontier(t.Graph, f.Budget)
+	defer front.Close()
+	return f.divergence(front, t)
+}
+
 // divergence is how far the pruned copy's outputs are from the dense one's.
 func (f *fitter) divergence(front *calib.Frontier, t *calib.Twins) (float64, error) {
 	d, n := calib.NewDivergence(f.graph), len(f.graph.Outputs)

@@ -340,7 +340,9 @@ func (f *fitter) list() {
 // open lists the layers and counts the samples.
 func (f *fitter) open() (err error) {
 	f.list()
-	f.samples, err = f.Observer.Frontier(f.graph, f.Budget).Samples(f.ctx)
+	front := f.Observer.Frontier(f.graph, f.Budget)
+	defer front.Close()
+	f.samples, err = front.Samples(f.ctx)
 	return err
 }
 

@@ -29,7 +29,7 @@ const (
 // squares of each layer, as OBS leaves them. Where that does not bring the model's outputs nearer
 // to the dense one's, on samples that no gate was trained on, the model is the one that OBS left.
 func (f *fitter) final(sparsities []float64) (*trial, error) {
-	t, _, err := f.build("prune", sparsities, f.learning())
+	t, err := f.built("prune", sparsities, f.learning())
 	if err != nil || f.Method != Gates {
 		return t, err
 	}
@@ -37,15 +37,15 @@ func (f *fitter) final(sparsities []float64) (*trial, error) {
 	if err != nil {
 		return nil, err
 	}
-	learnt, _, err := f.build("solve", sparsities, f.learning())
+	learnt, err := f.built("solve", sparsities, f.learning())
 	if err != nil {
 		return nil, err
 	}
-	before, err := f.divergence(measure.Frontier(t.twins.Graph, f.Budget), t.twins)
+	before, err := f.apart(measure, t.twins)
 	if err != nil {
 		return nil, err
 	}
-	after, err := f.divergence(measure.Frontier(learnt.twins.Graph, f.Budget), learnt.twins)
+	after, err := f.apart(measure, learnt.twins)
 	if err != nil {
 		return nil, err
 	}

@@ -88,6 +88,7 @@ func (o *Options) roundAll(ctx context.Context, g *ir.Graph, uses []ir.WeightUse
 	if o.Observer != nil && len(uses) > 0 {
 		seen = &sight{twins: calib.NewTwins(g)}
 		seen.front = o.Observer.Frontier(seen.twins.Graph, 0)
+		defer seen.front.Close()
 	}
 	lost, all := 0.0, 0.0
 	for i, u := range uses {

@@ -113,6 +113,10 @@ func Run(ctx context.Context, o *calib.Observer, g, dense *ir.Graph, opt Options
 		return nil, err
 	}
 	r.front = o.Frontier(r.twins.Graph, r.Budget)
+	defer func() { // it may be another one then
+		r.front.Close()
+		r.goal.Close()
+	}()
 	out := &Report{}
 	if len(g.Nodes) == 0 {
 		return out, nil
@@ -295,6 +299,7 @@ func (r *runner) settle(ctx context.Context, blocks []Block) error {
 	if len(r.solved) == 0 {
 		return nil
 	}
+	r.front.Close()
 	r.front = r.o.Frontier(r.twins.Graph, r.Budget) // of which no node has changed yet
 	r.front.Keep(r.twins.Graph.Outputs...)
 	share, err := r.search(ctx, r.solved...)
