@@ -62,6 +62,9 @@ func elems(shape []int) int {
 // Permute returns the grid of the weight with its axes permuted as those of Tensor.Permute are, nil where those of blocks
 // would not stay together.
 func (g *Grid) Permute(perm ...int) *Grid {
+	if g.whole(len(perm)) {
+		return g.as(len(perm))
+	}
 	out := *g
 	out.Axis = slices.Index(perm, g.Axis)
 	var scales []int // the permutation of their axes
@@ -81,6 +84,9 @@ func (g *Grid) Permute(perm ...int) *Grid {
 // Reshape returns the grid of the weight of shape `from` in another shape of as many elements, nil where that has no axes
 // for those of blocks.
 func (g *Grid) Reshape(from, to []int) *Grid {
+	if g.whole(len(from)) {
+		return g.as(len(to))
+	}
 	before, size := elems(from[:g.Axis]), elems(from[g.Axis:g.Axis+g.More+1])
 	out := *g
 	for out.Axis = len(to) - 1; out.Axis >= 0; out.Axis-- {
@@ -97,6 +103,35 @@ func (g *Grid) Reshape(from, to []int) *Grid {
 	return nil
 }
 
+// whole reports whether a weight of a rank is one block, whose axes all count as one.
+func (g *Grid) whole(rank int) bool { return g.Axis == 0 && g.More == rank-1 && g.Scales.Len() == 1 }
+
+// as returns the grid of a weight that is one block for another rank, nil for none.
+func (g *Grid) as(rank int) *Grid {
+	if rank == 0 {
+		return nil
+	}
+	out := *g
+	out.More = rank - 1
+	return &out
+}
+
+// rows returns the grid of W[M,K] that is one block with a block for each row.
+func (g *Grid) rows(m, k int) *Grid {
+	out := *g
+	out.Axis, out.More, out.Block = 1, 0, max(GridBlock, k)
+	return out.with(func(t *tensor.Tensor) *tensor.Tensor { return t.Reshape(1, 1).Expand(m, 1) })
+}
+
+// GridScales returns scales, or those of another type of floats, as grids have them: in f16 where that holds them.
+func GridScales(t *tensor.Tensor) *tensor.Tensor {
+	t = t.To(tensor.F32)
+	if half := t.To(tensor.F16); half.To(tensor.F32).Equal(t) {
+		return half
+	}
+	return t
+}
+
 // Matrix returns the grid of W[M,K] as a view of the weight, whose blocks lie along K: scales and zeros are [M, ceil(K/Block)].
 // It is nil where blocks lie otherwise.
 func (g *Grid) Matrix(v View, shape []int) *Grid {
@@ -110,7 +145,10 @@ func (g *Grid) Matrix(v View, shape []int) *Grid {
 		}
 	}
 	m, k := v.Dims(shape)
-	if out = out.Reshape(permuted, []int{m, k}); out == nil || out.Axis != 1 {
+	if out = out.Reshape(permuted, []int{m, k}); out != nil && out.whole(2) {
+		return out.rows(m, k)
+	}
+	if out == nil || out.Axis != 1 {
 		return nil
 	}
 	return out
@@ -163,10 +201,7 @@ func (g *Grid) Scaled(w *tensor.Tensor, axis int, factors []float64) (*tensor.Te
 		t.F32s()[i] = float32(n) * scales[b]
 	}
 	out := *g
-	out.Scales = tensor.From(scales, old.Shape()...)
-	if half := out.Scales.To(tensor.F16); half.To(tensor.F32).Equal(out.Scales) {
-		out.Scales = half
-	}
+	out.Scales = GridScales(tensor.From(scales, old.Shape()...))
 	return t, &out
 }
 

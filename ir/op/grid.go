@@ -6,7 +6,7 @@ import (
 )
 
 // GridOf returns the grid of what n, whose inputs are constants, makes: of codes of at most 8 bits with a scale for each block
-// along an axis, or for each slice across one; or of a constant with a grid whose elements n moves. It is nil where there is none.
+// along an axis, for each slice across one, or for all; or of a constant with a grid whose elements n moves. It is nil where there is none.
 func GridOf(n *ir.Node) *ir.Grid {
 	if d, ok := n.Op.(*DequantizeLinear); ok {
 		return d.grid(n)
@@ -53,10 +53,7 @@ func (o *DequantizeLinear) grid(n *ir.Node) *ir.Grid {
 	if shape == nil {
 		return nil
 	}
-	if s.DType() != tensor.F16 {
-		s = s.To(tensor.F32)
-	}
-	g.Scales = s.Reshape(shape...)
+	g.Scales = ir.GridScales(s).Reshape(shape...)
 	points := []int{0}
 	if z := n.Input(2); z != nil {
 		points = z.Const.Ints()
@@ -86,8 +83,9 @@ func (o granularity) blocks(g *ir.Grid, shape []int, s *tensor.Tensor) []int {
 		size *= d
 	}
 	switch {
-	case s.Rank() <= 1 && s.Len() == 1: // of the whole tensor: either axis might be that along which products add up
-		return nil
+	case s.Len() == 1 && s.Rank() <= 1:
+		g.More, g.Block = len(shape)-1, max(ir.GridBlock, size)
+		return []int{1}
 	case o.BlockSize > 0:
 		g.Axis, g.Block = a, o.BlockSize
 		return s.Shape()

@@ -102,7 +102,9 @@ func TestGridsOfFoldedWeights(t *testing.T) {
 		{"blocks along M", []tensor.DType{tensor.I4}, along(1, 16), []int{40, 20}, []int{40, 2}, same, 0},
 		{"small blocks", []tensor.DType{tensor.I4}, along(0, 8), []int{40, 3}, []int{5, 3}, same, 0},
 		{"blocks that rows cut", []tensor.DType{tensor.I4}, along(0, 16), []int{40, 3}, []int{3, 3}, reshape(20, 6), 0},
-		{"one scale", []tensor.DType{tensor.I4}, nil, []int{40, 3}, nil, same, 0},
+		{"one scale", []tensor.DType{tensor.I4, tensor.U8}, nil, []int{40, 3}, nil, same, -1},
+		{"one scale of a transposed weight", []tensor.DType{tensor.U4}, nil, []int{3, 40}, nil, swap, 4},
+		{"one scale of a convolution", []tensor.DType{tensor.I8}, nil, []int{3, 36}, []int{1}, reshape(3, 4, 3, 3), 8},
 		{"wide codes", []tensor.DType{tensor.I16}, along(0, 16), []int{40, 3}, []int{3, 3}, same, 0},
 	} {
 		for _, dt := range c.types {

@@ -41,9 +41,9 @@ func WidenFloats(g *ir.Graph) (Halves, error) {
 	return h, r.run(g)
 }
 
-// was tells what a node is. One that only widens a constant stays as it is, see Widens.
+// was tells what a node is. A Cast that only widens a constant stays as it is, see Widens.
 func was(n *ir.Node) (h half) {
-	if narrows(n) {
+	if n.Op.Kind() == "Cast" && narrows(n) {
 		return h
 	}
 	for _, v := range slices.Concat(n.Outputs, n.Inputs) {

@@ -2,8 +2,10 @@ package quant_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"spc/backend/ref"
@@ -11,6 +13,7 @@ import (
 	"spc/ir/onnx"
 	"spc/ir/tensor"
 	"spc/passes"
+	"spc/passes/fold"
 	"spc/passes/quant"
 	"spc/tests/archs"
 	"spc/tests/graphtest"
@@ -198,6 +201,55 @@ func TestWidenedFloatsDecideAsBefore(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Codes with scales of 16-bit floats are numbers of a grid when they are folded, and are widened to 16 bits again where ONNX is written.
+func TestCodesWithScalesOf16Bits(t *testing.T) {
+	codes := make([]string, 64)
+	for i := range codes {
+		codes[i] = fmt.Sprint(i*7%16 - 8)
+	}
+	for _, dt := range []tensor.DType{tensor.F16, tensor.BF16} {
+		for name, scales := range map[string]string{"blocks": "[2,2] = const {0.3, 0.1, 0.7, 0.011}", "one": "[] = const {0.3}"} {
+			attrs := map[string]string{"blocks": "{axis = 0, block_size = 16}"}[name]
+			text := fmt.Sprintf(`graph "g"(%%x: f32[2,32]) {
+  %%q: i4[32,2] = const {%s}
+  %%s: f32%s
+  %%w: f32[32,2] = DequantizeLinear "w" (%%q, %%s) %s
+  %%y: f32[2,2] = MatMul "y" (%%x, %%w)
+  return %%y
+}`, strings.Join(codes, ", "), scales, attrs)
+			g, folded := graphtest.Parse(t, text), graphtest.Parse(t, text)
+			for _, g := range []*ir.Graph{g, folded} {
+				if err := graphtest.Half(g, dt); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := quant.WidenFloats(folded); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := fold.Constants(folded); err != nil {
+				t.Fatal(err)
+			}
+			u := folded.WeightUses()[0]
+			w := u.View.Matrix(u.Value.Const)
+			if u.Value.Grid == nil {
+				t.Fatalf("%v, %s: no grid in\n%s", dt, name, folded)
+			}
+			grid := u.Value.Grid.Matrix(u.View, u.Value.Const.Shape())
+			got, ok := grid.Encode(w)
+			if !ok || !grid.Decode(got).Equal(w) || grid.Scales.DType() != tensor.F16 {
+				t.Errorf("%v, %s: the weight is none of its grid %+v", dt, name, grid)
+			}
+			h, err := quant.WidenFloats(g)
+			if err == nil {
+				err = h.Narrow(g)
+			}
+			if got := inHalves(g); err != nil || len(got) != 5 || len(g.Nodes) != 2 {
+				t.Errorf("%v, %s: %v: %v are in 16-bit floats of\n%s", dt, name, err, got, g)
+			}
+		}
 	}
 }
 

@@ -1,5 +1,6 @@
 // Package contrib holds what ONNX Runtime computes with operators of its own: small models of each, over its attributes, with inputs and
-// the outputs of ONNX Runtime, as make contrib-cases writes them into cases, a zip an operator. Tests need no ONNX Runtime.
+// the outputs of ONNX Runtime, as make contrib-cases writes them into cases, a zip an operator; and, likewise, what it computes with small
+// decoders in 16-bit floats, step by step. Tests need no ONNX Runtime.
 // It is in Go what the models are made of, so that each says in a line what it is about.
 package contrib
 
@@ -198,8 +199,11 @@ func (c *Case) Bytes() ([]byte, error) {
 var stored embed.FS
 
 // Stored returns the cases of a row as they are stored.
-func (r *Row) Stored() ([]*Case, error) {
-	b, err := stored.ReadFile("cases/" + r.File())
+func (r *Row) Stored() ([]*Case, error) { return read(r.File()) }
+
+// read returns the cases of a file.
+func read(file string) ([]*Case, error) {
+	b, err := stored.ReadFile("cases/" + file)
 	if err != nil {
 		return nil, err
 	}

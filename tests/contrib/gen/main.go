@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -65,6 +66,50 @@ func run(ort, to, only string) error {
 			return err
 		}
 		fmt.Printf("%-40s %4d cases\n", r.Kind, len(cases))
+	}
+	for i := range contrib.Decoders {
+		d := &contrib.Decoders[i]
+		if ok, _ := path.Match(only, d.Name); !ok {
+			continue
+		}
+		c := d.Make()
+		if err := steps(w, c, filepath.Join(dir, "model.onnx")); err != nil {
+			return fmt.Errorf("%s: %w", d.Name, err)
+		}
+		if err := atomicfile.Write(filepath.Join(to, d.File()), func(w io.Writer) error { return contrib.Write(w, []*contrib.Case{c}) }); err != nil {
+			return err
+		}
+		fmt.Printf("%-40s %4d steps\n", d.Name, c.Steps())
+	}
+	return nil
+}
+
+// steps sets the outputs of the steps of a decoder, each of which begins with the states that the one before left.
+func steps(w *bench.Worker, c *contrib.Case, file string) error {
+	b, err := c.Bytes()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, b, 0o666); err != nil {
+		return err
+	}
+	states := c.States()
+	for i := range c.Steps() {
+		in := contrib.Of(i, c.Inputs)
+		maps.Copy(in, states)
+		out, err := w.Evaluate(file, in)
+		if err != nil {
+			return err
+		}
+		for name := range states {
+			states[name] = out[contrib.Present(name)]
+		}
+		last := i == c.Steps()-1
+		for _, v := range c.Model.GetGraph().GetOutput() {
+			if name := v.GetName(); last || name == "logits" {
+				c.Outputs = append(c.Outputs, contrib.Named{Name: contrib.StepName(i, name), Tensor: out[name]})
+			}
+		}
 	}
 	return nil
 }
