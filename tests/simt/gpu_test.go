@@ -27,7 +27,7 @@ func TestKernelsOfFormats8(t *testing.T) { suite.Kernels8(t, orders(t, Start, al
 
 // Four warps multiply together as the PTX ISA says that they do.
 func TestWarpgroups(t *testing.T) {
-	sources := []string{"backend/format/dense", "backend/format/nm", "backend/format/block"}
+	sources := []string{"backend/format/dense", "backend/format/nm", "backend/format/block", "backend/cuda/kernels/elementwise.cu"}
 	suite.Warpgroups(t, orders(t, StartWarpgroups, sources...)...)
 }
 
