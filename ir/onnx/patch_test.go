@@ -147,3 +147,45 @@ func TestPatchesHaveNoTwoFilesInOnePlace(t *testing.T) {
 		}
 	}
 }
+
+// Nodes and constants that nothing reads any more go, with what the file declares of them, and so do those that read such; what nothing has read stays. A value takes
+// the place of another where nodes of the main graph read it.
+func TestWhatNothingReadsAnyMoreGoes(t *testing.T) {
+	m := chain(node("a", "Add", "x w1", "h"), node("b", "Add", "h w2", "k"), node("d", "Neg", "k", "dead"), node("e", "Add", "x w3", "unread"),
+		node("s", "Add", "h k", "sum"), node("r", "Relu", "sum", "y"))
+	m.Graph.Initializer = []*onnxpb.TensorProto{floats("w1", 1, 2), floats("w2", 3, 4), floats("w3", 5, 6)}
+	for _, name := range []string{"h", "k", "sum"} {
+		m.Graph.ValueInfo = append(m.Graph.ValueInfo, &onnxpb.ValueInfoProto{Name: name})
+	}
+	want := proto.Clone(m).(*onnxpb.ModelProto)
+	g := want.Graph
+	g.Node = []*onnxpb.NodeProto{g.Node[0], g.Node[3], g.Node[5]}
+	g.Node[2].Input[0] = "h"
+	g.Initializer = []*onnxpb.TensorProto{g.Initializer[0], g.Initializer[2]}
+	g.ValueInfo = g.ValueInfo[:1]
+	file, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, info, err := onnx.ImportBytes(file, "", onnx.Options{Places: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := onnx.NewPatch("", file, info, onnx.Edits{Aliases: map[string]string{"sum": "h"}})
+	var out bytes.Buffer
+	if err == nil {
+		err = p.Write(&out)
+	}
+	have := new(onnxpb.ModelProto)
+	if err == nil {
+		err = proto.Unmarshal(out.Bytes(), have)
+	}
+	if err != nil || !proto.Equal(have, want) {
+		t.Errorf("%v: %v, want %v", err, have, want)
+	}
+	for from, to := range map[string]string{"sum": "nothing", "nothing": "h"} {
+		if _, err := onnx.NewPatch("", file, info, onnx.Edits{Aliases: map[string]string{from: to}}); !errors.Is(err, ir.ErrUnsupported) {
+			t.Errorf("%s in the place of %s: %v", to, from, err)
+		}
+	}
+}
