@@ -459,25 +459,23 @@ func compareSplit(t *testing.T, before, after []byte) *shrunk {
 	return compareShrunk(t, before, after)
 }
 
-// Heads that an operator counts in an attribute stay where they are in no file that is kept, which one line says.
-func TestPruneSaysThatHeadsOfOperatorsAreWrittenAnew(t *testing.T) {
+// Channels that an operator of another domain counts in an attribute are in no file that is kept, which one line says.
+func TestPruneSaysWhichOperatorsItCannotKeep(t *testing.T) {
 	n := &network{17, 8, rand.New(rand.NewPCG(5, 6)), &onnxpb.ModelProto{
-		IrVersion: 8, OpsetImport: []*onnxpb.OperatorSetIdProto{{Version: 17}, {Domain: "com.microsoft", Version: 1}}, Graph: &onnxpb.GraphProto{Name: "heads"},
+		IrVersion: 8, OpsetImport: []*onnxpb.OperatorSetIdProto{{Version: 17}, {Domain: "com.microsoft", Version: 1}}, Graph: &onnxpb.GraphProto{Name: "groups"},
 	}}
 	g := n.m.Graph
-	g.Input = append(g.Input, value("x", 1, 4, 16))
-	g.Output = append(g.Output, value("y", 1, 4, 16))
-	for _, w := range []string{"q", "k", "v", "o"} {
-		n.weight("w"+w, true, 16, 16)
-		in, out := "x", w
-		if w == "o" {
-			in, out = "a", "y"
-			n.node("MultiHeadAttention", "attention", []string{"q", "k", "v"}, "a", &onnxpb.AttributeProto{Name: "num_heads", Type: onnxpb.AttributeProto_INT, I: 4})
-			g.Node[len(g.Node)-1].Domain = "com.microsoft"
-		}
-		n.node("MatMul", "to_"+w, []string{in, "w" + w}, out)
-	}
-	o := spc.CompileOptions{Bytes: n.bytes(t), Prune: spc.PruneOptions{Sparsity: 0.3, KeepNone: true, Pattern: graphtest.Pattern("head")}}
+	g.Input = append(g.Input, value("x", 1, 3, 4, 4))
+	g.Output = append(g.Output, value("y", 1, 2, 4, 4))
+	n.weight("w1", true, 8, 3, 1, 1)
+	n.weight("w2", true, 8, 1, 3, 3)
+	n.weight("w3", true, 2, 8, 1, 1)
+	n.node("Conv", "first", []string{"x", "w1"}, "a")
+	n.node("FusedConv", "depthwise", []string{"a", "w2"}, "b", ints("pads", 1, 1, 1, 1), &onnxpb.AttributeProto{Name: "group", Type: onnxpb.AttributeProto_INT, I: 8},
+		&onnxpb.AttributeProto{Name: "activation", Type: onnxpb.AttributeProto_STRING, S: []byte("Relu")})
+	g.Node[1].Domain = "com.microsoft"
+	n.node("Conv", "last", []string{"b", "w3"}, "y")
+	o := spc.CompileOptions{Bytes: n.bytes(t), Prune: channels(0.4)}
 	file, report := prunedFile(t, o)
 	if w := report.Written.Anew; !strings.Contains(w, "is computed within a node of the file") || strings.Contains(w, "\n") {
 		t.Errorf("written anew as %q", w)
