@@ -86,22 +86,7 @@ func (f *finder) shrink() error {
 		if now == nil {
 			now = t
 		}
-		keep := map[int][]int{}
-		inner := t.Len()
-		for axis, d := range t.Shape() {
-			inner /= d
-			stays := make([]bool, d)
-			for i, g := range gone {
-				stays[i/inner%d] = stays[i/inner%d] || !g
-			}
-			keep[axis] = []int{}
-			for i, s := range stays {
-				if s {
-					keep[axis] = append(keep[axis], i)
-				}
-			}
-		}
-		at, shape := kept(t.Shape(), keep)
+		at, shape := kept(t.Shape(), left(t.Shape(), gone))
 		if slices.ContainsFunc(at, func(k int) bool { return gone[k] }) {
 			return unsupported("what goes with channels is no slice of a tensor of the file")
 		}
@@ -112,6 +97,51 @@ func (f *finder) shrink() error {
 		f.out.Tensors[t], f.out.consts[t] = out, out
 	}
 	return nil
+}
+
+// left lists the slices of a shape along each axis of which an element stays.
+func left(shape []int, gone []bool) map[int][]int {
+	keep := map[int][]int{}
+	inner := len(gone)
+	for axis, d := range shape {
+		inner /= d
+		stays := make([]bool, d)
+		for i, g := range gone {
+			stays[i/inner%d] = stays[i/inner%d] || !g
+		}
+		keep[axis] = []int{}
+		for i, s := range stays {
+			if s {
+				keep[axis] = append(keep[axis], i)
+			}
+		}
+	}
+	return keep
+}
+
+// resize has a node of the file that gives a constant another shape list the sizes that are left of what it gives, of which elements go.
+func (f *finder) resize(v *ir.Value, gone []bool) {
+	shape, ok := v.Type.Shape()
+	if !ok || v.Def == nil || v.Def.Graph() != f.File || !slices.Contains(gone, true) {
+		return
+	}
+	i, _ := op.SizesInput(v.Def)
+	if n, err := tensor.Elems(shape); i < 0 || err != nil || n != len(gone) || v.Def.Input(i) == nil || v.Def.Input(i).Const == nil {
+		return
+	}
+	sizes, keep := v.Def.Input(i).Const.Ints(), left(shape, gone)
+	if len(sizes) != len(shape) || slices.ContainsFunc(f.out.Constants, func(c Constant) bool { return c.Output == v.Name && c.Index == i }) {
+		return
+	}
+	changed := false
+	for axis, size := range sizes {
+		if size == shape[axis] && len(keep[axis]) != size {
+			sizes[axis], changed = len(keep[axis]), true
+		}
+	}
+	if changed {
+		f.out.Constants = append(f.out.Constants, Constant{f.fresh(v.Def.Name+".sizes", v), v.Def.Op.Kind(), v.Name, i, tensor.Ints(sizes...)})
+	}
 }
 
 // rows tells which output channels of a product before pruning go, nil where none does.
@@ -169,6 +199,7 @@ func (f *finder) behind(n *ir.Node) error {
 			}
 			if t := f.constOf(c); t != nil && t.Len() == len(gone) && len(gone) > 1 {
 				f.drop(s, gone)
+				f.resize(c, gone)
 			}
 		}
 	}

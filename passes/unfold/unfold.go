@@ -483,6 +483,7 @@ func (f *finder) constant(was, now *ir.Value) error {
 		return err
 	}
 	f.drop(from, gone)
+	f.resize(v, gone)
 	return nil
 }
 
