@@ -196,8 +196,8 @@ func (s *splicer) message(kind message, at place, from, to int) (*splice, error)
 			read++
 			return nil
 		}
-		if at == mainGraph && ok {
-			if done, err := s.declares(out, num, payload); done || err != nil {
+		if kind == graphMessage && ok {
+			if done, err := s.declares(out, at, num, payload); done || err != nil {
 				return err
 			}
 		}

@@ -218,15 +218,18 @@ func (p *Patch) rewired(n *onnxpb.NodeProto) []string {
 	return in
 }
 
-// declares splices a field of the main graph that says what a value is.
-func (s *splicer) declares(out *splice, num protowire.Number, message []byte) (done bool, err error) {
+// declares splices a field of a graph that says what a value is. In subgraphs, of which several may have values of one name, what is said of one that has
+// another shape is left out.
+func (s *splicer) declares(out *splice, at place, num protowire.Number, message []byte) (done bool, err error) {
 	name := text(message, valueName)
 	switch {
 	case s.trim == nil || num != graphInput && num != graphValueInfo && num != graphAnnotation:
 		return false, nil
-	case s.trim.names[name]:
+	case at != mainGraph && num == graphValueInfo && s.trim.shapes[name] != nil, at == mainGraph && s.trim.names[name]:
 		out.changed = true
 		return true, nil
+	case at != mainGraph:
+		return false, nil
 	case num == graphAnnotation || s.trim.shapes[name] == nil:
 		return false, nil
 	}

@@ -453,10 +453,12 @@ func (r *Result) Apply(g *ir.Graph) (map[string][]ir.Dim, error) {
 	for _, v := range g.Inputs {
 		byName[v.Name] = v
 	}
-	for _, n := range g.Nodes {
-		for _, v := range n.Outputs {
-			if v != nil {
-				was[v.Name], byName[v.Name] = v.Type, v
+	for sub := range g.All() {
+		for _, n := range sub.Nodes {
+			for _, v := range n.Outputs {
+				if v != nil {
+					was[v.Name], byName[v.Name] = v.Type, v
+				}
 			}
 		}
 	}
