@@ -6,11 +6,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"spc/internal/atomicfile"
 	"spc/ir"
 	"spc/ir/onnx"
 	"spc/ir/tensor"
+	"spc/passes"
 	"spc/passes/unfold"
 )
 
@@ -26,7 +28,7 @@ type Pruned struct {
 
 // Written tells how Prune writes a model.
 type Written struct {
-	// Anew says why nodes are written anew, in the form that they have today; empty where the file stays as it is but for weights.
+	// Anew says why nodes are written anew, in the form that they have today; empty where the file stays as it is but for weights, and for what is removed.
 	Anew string `json:"anew,omitempty"`
 	// Notes tell what in the file is not as it was, or as it was to be.
 	Notes []string `json:"notes,omitempty"`
@@ -41,7 +43,8 @@ type kept struct {
 
 // Prune prunes an ONNX model, and quantises it, as Compile would with the same options;
 // Format, OneFormat, Size and Open are not used. Its file stays as it is but for the weights, and biases, that pruning changes: with its operator
-// sets, names, order, metadata, and batch normalisation, into whose parameters what was folded is put back. Where o.Opset asks for it,
+// sets, names, order, metadata, and batch normalisation, into whose parameters what was folded is put back. Channels, heads and branches that go
+// take what they have of it with them. Where o.Opset asks for it,
 // or the file has no place for what has changed (Report.Written), nodes are written anew, with batch normalisation folded into the weights.
 func Prune(ctx context.Context, o CompileOptions) (*Pruned, error) {
 	o.Format, o.OneFormat, o.Size, o.Open = "", false, 0, nil
@@ -52,7 +55,7 @@ func Prune(ctx context.Context, o CompileOptions) (*Pruned, error) {
 	}
 	var p *Pruned
 	err = ir.Guard(func() (err error) {
-		p, err = pruned(m, &o, k)
+		p, err = pruned(ctx, m, &o, k)
 		return err
 	})
 	if o.Spool != "" && err == nil {
@@ -66,7 +69,7 @@ func Prune(ctx context.Context, o CompileOptions) (*Pruned, error) {
 }
 
 // pruned is what Prune returns, of which nothing lies in external data unless there is a spool.
-func pruned(m *Model, o *CompileOptions, k *kept) (*Pruned, error) {
+func pruned(ctx context.Context, m *Model, o *CompileOptions, k *kept) (*Pruned, error) {
 	p := &Pruned{graph: m.graph, opset: max(0, o.Opset), report: m.report, masks: m.masks}
 	p.report.Written = &Written{}
 	if o.Opset != 0 {
@@ -75,7 +78,7 @@ func pruned(m *Model, o *CompileOptions, k *kept) (*Pruned, error) {
 	}
 	var notes []string
 	var err error
-	p.patch, notes, err = k.patch(o)
+	p.patch, notes, err = k.patch(ctx, o)
 	switch {
 	case errors.Is(err, ErrUnsupported):
 		p.report.Written.Anew = err.Error()
@@ -104,7 +107,7 @@ func (k *kept) seen(pass string, g *ir.Graph) error {
 }
 
 // patch returns the model's file with what has changed, and what is worth saying of that.
-func (k *kept) patch(o *CompileOptions) (*onnx.Patch, []string, error) {
+func (k *kept) patch(ctx context.Context, o *CompileOptions) (*onnx.Patch, []string, error) {
 	refuse := func(text string) (*onnx.Patch, []string, error) { return nil, nil, &refusal{text} }
 	switch {
 	case o.Quantize.Type != tensor.Undefined:
@@ -113,16 +116,20 @@ func (k *kept) patch(o *CompileOptions) (*onnx.Patch, []string, error) {
 		return refuse("passes are left out")
 	}
 	k.Holds, k.Packing = k.weights.info.Holds, k.weights.info.Packing
+	for _, s := range k.weights.info.Opsets {
+		if s.Domain == "" {
+			k.Opset = s.Version
+		}
+	}
 	r, err := unfold.Find(k.Graphs)
 	if err != nil {
 		return nil, nil, err
 	}
-	k.Graphs = unfold.Graphs{}
-	e := onnx.Edits{Tensors: r.Tensors, Inputs: map[string]onnx.Inputs{}}
-	for _, b := range r.Biases {
-		e.Inputs[b.Output] = onnx.Inputs{Kind: b.Kind, Names: map[int]string{2: b.Name}}
-		e.Initializers = append(e.Initializers, onnx.Initializer{Name: b.Name, Tensor: b.Tensor})
+	e, err := k.edits(ctx, o, r)
+	if err != nil {
+		return nil, nil, err
 	}
+	k.Graphs = unfold.Graphs{}
 	for _, t := range e.Tensors {
 		k.weights.made(t)
 	}
@@ -131,6 +138,39 @@ func (k *kept) patch(o *CompileOptions) (*onnx.Patch, []string, error) {
 	}
 	p, err := onnx.NewPatch(o.Model, o.Bytes, k.weights.info, e)
 	return p, r.Notes, err
+}
+
+// edits are those of the file. Where more than elements changes, the passes must make of the file, as it is then, what pruning has made.
+func (k *kept) edits(ctx context.Context, o *CompileOptions, r *unfold.Result) (e onnx.Edits, err error) {
+	e = onnx.Edits{Tensors: r.Tensors, Inputs: map[string]onnx.Inputs{}, Attributes: map[string]onnx.Attributes{}, Aliases: r.Aliases}
+	for _, c := range slices.Concat(r.Biases, r.Constants) {
+		if e.Inputs[c.Output].Names == nil {
+			e.Inputs[c.Output] = onnx.Inputs{Kind: c.Kind, Names: map[int]string{}}
+		}
+		e.Inputs[c.Output].Names[c.Index] = c.Name
+		e.Initializers = append(e.Initializers, onnx.Initializer{Name: c.Name, Tensor: c.Tensor})
+		if c.Kind == "Split" && k.Opset >= 18 { // which has the one or the other
+			e.Attributes[c.Output] = onnx.Attributes{Kind: c.Kind, Values: map[string]any{"num_outputs": nil}}
+		}
+	}
+	for _, a := range r.Attrs {
+		if e.Attributes[a.Output].Values == nil {
+			e.Attributes[a.Output] = onnx.Attributes{Kind: a.Kind, Values: map[string]any{}}
+		}
+		e.Attributes[a.Output].Values[a.Name] = a.Value
+	}
+	if !r.Changes() {
+		return e, nil
+	}
+	g := k.File.Clone()
+	if e.Shapes, err = r.Apply(g); err != nil {
+		return e, &refusal{err.Error()}
+	}
+	left := slices.Concat(passes.With(passes.Unportable), o.Debug.Disable)
+	if err := passes.Run(ctx, &passes.Context{Portable: true, Unpruned: true}, g, passes.Options{Disable: left, StopAfter: "biases"}); err != nil {
+		return e, &refusal{err.Error()}
+	}
+	return e, unfold.Same(g, k.After)
 }
 
 // refusal is an error that wraps ErrUnsupported.

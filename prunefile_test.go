@@ -745,11 +745,14 @@ func TestPruneRefusesFilesThatItCannotKeep(t *testing.T) {
 
 // What the file has no place for is written anew, and said.
 func TestPruneSaysWhyItWritesAnew(t *testing.T) {
-	model := newNetwork(11, 6).bytes(t)
+	n := newNetwork(11, 6)
+	n.node("Neg", "besides", []string{"bn1.scale"}, "z") // two nodes read what goes with channels
+	n.m.Graph.Output = append(n.m.Graph.Output, value("z", 16))
+	model := n.bytes(t)
 	some := spc.Calibration{Inputs: samples(2, nil)}
 	for why, o := range map[string]spc.CompileOptions{
-		"it is quantised":               {Quantize: spc.QuantizeOptions{Type: tensor.I8}, Calibration: some},
-		"has another shape in the file": {Prune: spc.PruneOptions{Sparsity: 0.4, Pattern: graphtest.Pattern("channel")}},
+		"it is quantised":                  {Quantize: spc.QuantizeOptions{Type: tensor.I8}, Calibration: some},
+		"bn1.scale is read elsewhere, too": {Prune: spc.PruneOptions{Sparsity: 0.5, KeepNone: true, Allocate: spc.PerLayer, Pattern: graphtest.Pattern("channel")}},
 	} {
 		o.Bytes = model
 		file, report := prunedFile(t, o)

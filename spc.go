@@ -272,6 +272,9 @@ func build(ctx context.Context, o CompileOptions, k *kept, w *weights) (*Model, 
 		}
 		return nil, err
 	}
+	if p := c.Report.Prune; p != nil && k != nil {
+		k.Cuts = p.Cuts
+	}
 	m.masks = c.Report.Masks
 	if p := c.Report.Prune; p != nil && p.Runs > 0 && o.Calibration.Count > 0 {
 		p.Samples = o.Calibration.Count

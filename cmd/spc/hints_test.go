@@ -97,7 +97,7 @@ func TestAFileThatIsNotKeptIsToldOf(t *testing.T) {
 		{[]string{"prune", "model.onnx", "-o", "a.onnx", "--sparsity", "0.5"}, ""},
 		{[]string{"prune", "model.onnx", "-o", "a.onnx", "--sparsity", "0.5", "--opset", "21"}, ""},
 		{[]string{"prune", "model.onnx", "-o", "a.onnx", "--quantize", "fp16"}, "it is quantised"},
-		{[]string{"prune", "model.onnx", "-o", "a.onnx", "--sparsity", "0.4", "--pattern", "channel"}, "another shape in the file"},
+		{[]string{"prune", "model.onnx", "-o", "a.onnx", "--sparsity", "0.4", "--pattern", "channel"}, ""},
 	} {
 		r := spcRun(c.args...)
 		if r.status != 0 || strings.Contains(r.errors, hint) != (c.why != "") || !strings.Contains(r.errors, c.why) {

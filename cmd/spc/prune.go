@@ -36,7 +36,7 @@ with scales of blocks, which opset 21 has.`,
 	}
 	fs := c.Flags()
 	fs.StringVarP(&out, "output", "o", "", "the .onnx `FILE` to write")
-	fs.IntVar(&f.o.Opset, "opset", 0, "write nodes anew, in the form that they have in operator set `N`, and batch\nnormalisation folded into the weights; by default the model's file stays as it is but\nfor its weights")
+	fs.IntVar(&f.o.Opset, "opset", 0, "write nodes anew, in the form that they have in operator set `N`, and batch\nnormalisation folded into the weights; by default the model's file stays as it is but\nfor its weights, and for what is removed")
 	f.add(c)
 	addConfig(c)
 	groupFlags(c)

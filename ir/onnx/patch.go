@@ -15,12 +15,25 @@ import (
 
 // Edits are what becomes of a model's file. All else of it stays byte for byte.
 type Edits struct {
-	// Tensors has what becomes of tensors that the file holds (Info.Holds): others of the same type.
+	// Tensors has what becomes of tensors that the file holds (Info.Holds): others of the same type and rank.
 	Tensors map[*tensor.Tensor]*tensor.Tensor
 	// Inputs gives nodes of the main graph, which have the outputs, other inputs.
 	Inputs map[string]Inputs
 	// Initializers are added to the main graph.
 	Initializers []Initializer
+	// Attributes gives nodes of the main graph, which have the outputs, other attributes.
+	Attributes map[string]Attributes
+	// Aliases has values of the main graph that nodes are to read in the place of others. Nodes and initializers that nothing reads then go,
+	// with what the file declares of them.
+	Aliases map[string]string
+	// Shapes are those of values that are others, where the file declares them.
+	Shapes map[string][]ir.Dim
+}
+
+// Attributes are those that a node gets.
+type Attributes struct {
+	Kind   string         // of the node
+	Values map[string]any // by their names: int, []int, or nil for none
 }
 
 // Inputs are those that a node gets.
@@ -45,6 +58,8 @@ type Patch struct {
 	irVersion int
 	tensors   map[place]*tensor.Tensor
 	edits     Edits
+	trim      *trimmed                   // nil where nothing goes
+	offsets   map[string]map[int64]int64 // of external data in which tensors have moved
 }
 
 // File is one that belongs to a model.
@@ -56,25 +71,55 @@ type File struct {
 // NewPatch makes edits of the model that was imported, with Options.Places, from a path or from bytes. What the file cannot express
 // wraps ir.ErrUnsupported. It needs nothing of info but what edits lie in.
 func NewPatch(path string, data []byte, info *Info, e Edits) (*Patch, error) {
-	p := &Patch{path, data, info.file, info.data, info.IRVersion, map[place]*tensor.Tensor{}, e}
+	p := &Patch{path: path, bytes: data, file: info.file, was: info.data, irVersion: info.IRVersion, tensors: map[place]*tensor.Tensor{}, edits: e}
+	resized := false
 	for old, now := range e.Tensors {
 		at := info.places[old]
-		if at == "" || old.DType() != now.DType() || !slices.Equal(old.Shape(), now.Shape()) {
+		if at == "" || old.DType() != now.DType() || old.Rank() != now.Rank() {
 			return nil, unsupported("a constant is no tensor of the file")
 		}
+		resized = resized || !slices.Equal(old.Shape(), now.Shape())
 		p.tensors[at] = now
 	}
 	p.edits.Tensors = nil // the old ones take memory
-	if err := p.with(func(data []byte, _ func(int)) error {
+	if err := p.with(func(data []byte, _ func(int)) (err error) {
+		if resized || len(e.Inputs)+len(e.Attributes)+len(e.Aliases)+len(e.Shapes) > 0 {
+			if p.trim, err = p.trims(data); err != nil {
+				return err
+			}
+		}
 		s, _, err := p.splice(data, false, nil)
 		if err == nil {
 			err = s.checkFar()
+		}
+		if err == nil {
+			p.move(s.far)
 		}
 		return err
 	}); err != nil {
 		return nil, err
 	}
 	return p, nil
+}
+
+// byLocation returns what lies in external data, by their locations, in its order.
+func byLocation(list []*far) map[string][]*far {
+	out := map[string][]*far{}
+	for _, f := range list {
+		out[f.location] = append(out[f.location], f)
+	}
+	for _, list := range out {
+		slices.SortStableFunc(list, func(a, b *far) int { return int(min(max(a.offset-b.offset, -1), 1)) })
+	}
+	return out
+}
+
+// move finds where tensors lie in external data, in which some have other sizes.
+func (p *Patch) move(list []*far) {
+	p.offsets = map[string]map[int64]int64{}
+	for location, list := range byLocation(list) {
+		_, p.offsets[location] = lay(list)
+	}
 }
 
 // checkFar reports external data in which elements that change are those of other tensors, too.
@@ -85,16 +130,17 @@ func (s *splicer) checkFar() error {
 		}
 		return int(min(max(a.offset-b.offset, -1), 1))
 	})
-	changed := map[string]bool{}
+	changed, resized := map[string]bool{}, map[string]bool{}
 	for _, f := range s.far {
-		changed[f.location] = changed[f.location] || f.now != nil
+		changed[f.location] = changed[f.location] || f.alters()
+		resized[f.location] = resized[f.location] || f.gone || f.written() != f.size
 	}
 	var last *far // the one that reaches furthest
 	for _, f := range s.far {
 		if f.checked && changed[f.location] {
 			return unsupported("external data %s has a checksum", f.location)
 		}
-		if last != nil && last.location == f.location && f.offset < last.offset+int64(last.size) && (f.now != nil || last.now != nil) {
+		if last != nil && last.location == f.location && f.offset < last.offset+int64(last.size) && (f.alters() || last.alters() || resized[f.location]) {
 			return unsupported("external data %s holds several tensors in one place", f.location)
 		}
 		if last == nil || last.location != f.location || f.offset+int64(f.size) > last.offset+int64(last.size) {
@@ -165,27 +211,19 @@ func (p *Patch) Files(path string) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	changed := map[string][]*far{}
-	for _, f := range list {
-		if changed[f.location] == nil {
-			changed[f.location] = []*far{}
-		}
-		if f.now != nil {
-			changed[f.location] = append(changed[f.location], f)
-		}
-	}
+	all := byLocation(list)
 	here, _ := os.Stat(p.folder())
 	there, _ := os.Stat(filepath.Dir(path))
 	same := here != nil && there != nil && os.SameFile(here, there)
 	names := map[string]string{}
-	taken := maps.Clone(changed)
+	taken := maps.Clone(all)
 	var out []File
-	for _, location := range slices.Sorted(maps.Keys(changed)) {
+	for _, location := range slices.Sorted(maps.Keys(all)) {
 		name := filepath.FromSlash(location)
 		if info, err := os.Stat(filepath.Join(p.folder(), name)); err != nil || !filepath.IsLocal(name) || !info.Mode().IsRegular() {
 			continue // of a part of the model that nothing reads, else it was refused
 		}
-		if same && len(changed[location]) == 0 {
+		if same && !slices.ContainsFunc(all[location], (*far).alters) {
 			continue
 		}
 		at := filepath.Join(filepath.Dir(path), name)
@@ -199,30 +237,34 @@ func (p *Patch) Files(path string) ([]File, error) {
 			names[location] = filepath.ToSlash(name)
 			taken[names[location]] = nil
 		}
-		out = append(out, File{filepath.Join(filepath.Dir(path), name), func(w io.Writer) error { return p.data(w, location, changed[location]) }})
+		out = append(out, File{filepath.Join(filepath.Dir(path), name), func(w io.Writer) error { return p.data(w, location, all[location]) }})
 	}
 	return append(out, File{path, func(w io.Writer) error { return p.write(w, false, names) }}), nil
 }
 
-// data writes external data in which tensors have changed.
-func (p *Patch) data(w io.Writer, location string, changed []*far) error {
+// data writes external data, of which the tensors are listed in their order.
+func (p *Patch) data(w io.Writer, location string, list []*far) error {
 	d := folder{path: p.folder(), was: p.was}
 	defer d.close()
 	f, err := d.open(location)
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(changed, func(a, b *far) int { return int(min(max(a.offset-b.offset, -1), 1)) })
-	at := int64(0)
-	for _, c := range changed {
-		if _, err := io.CopyN(w, io.NewSectionReader(f, at, c.offset-at), c.offset-at); err != nil {
-			return corrupt("external data %s: %w", location, err)
+	parts, _ := lay(list)
+	for _, c := range parts {
+		own := make([]byte, c.zeros)
+		if c.now != nil {
+			own = c.now.ToProto("").RawData
 		}
-		if _, err := w.Write(c.now.ToProto("").RawData); err != nil {
+		if _, err := w.Write(own); err != nil {
 			return err
 		}
-		at = c.offset + int64(c.size)
+		if c.to < 0 {
+			c.to = f.size
+		}
+		if _, err := io.CopyN(w, io.NewSectionReader(f, c.from, c.to-c.from), c.to-c.from); err != nil {
+			return corrupt("external data %s: %w", location, err)
+		}
 	}
-	_, err = io.Copy(w, io.NewSectionReader(f, at, f.size-at))
-	return err
+	return nil
 }

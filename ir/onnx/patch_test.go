@@ -147,3 +147,82 @@ func TestPatchesHaveNoTwoFilesInOnePlace(t *testing.T) {
 		}
 	}
 }
+
+// Nodes and constants that nothing reads any more go, with what the file declares of them, and so do those that read such; what nothing has read stays. A value takes
+// the place of another where nodes of the main graph read it.
+func TestWhatNothingReadsAnyMoreGoes(t *testing.T) {
+	m := chain(node("a", "Add", "x w1", "h"), node("b", "Add", "h w2", "k"), node("d", "Neg", "k", "dead"), node("e", "Add", "x w3", "unread"),
+		node("s", "Add", "h k", "sum"), node("r", "Relu", "sum", "y"))
+	m.Graph.Initializer = []*onnxpb.TensorProto{floats("w1", 1, 2), floats("w2", 3, 4), floats("w3", 5, 6)}
+	for _, name := range []string{"h", "k", "sum"} {
+		m.Graph.ValueInfo = append(m.Graph.ValueInfo, &onnxpb.ValueInfoProto{Name: name})
+	}
+	want := proto.Clone(m).(*onnxpb.ModelProto)
+	g := want.Graph
+	g.Node = []*onnxpb.NodeProto{g.Node[0], g.Node[3], g.Node[5]}
+	g.Node[2].Input[0] = "h"
+	g.Initializer = []*onnxpb.TensorProto{g.Initializer[0], g.Initializer[2]}
+	g.ValueInfo = g.ValueInfo[:1]
+	file, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, info, err := onnx.ImportBytes(file, "", onnx.Options{Places: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := onnx.NewPatch("", file, info, onnx.Edits{Aliases: map[string]string{"sum": "h"}})
+	var out bytes.Buffer
+	if err == nil {
+		err = p.Write(&out)
+	}
+	have := new(onnxpb.ModelProto)
+	if err == nil {
+		err = proto.Unmarshal(out.Bytes(), have)
+	}
+	if err != nil || !proto.Equal(have, want) {
+		t.Errorf("%v: %v, want %v", err, have, want)
+	}
+	for from, to := range map[string]string{"sum": "nothing", "nothing": "h"} {
+		if _, err := onnx.NewPatch("", file, info, onnx.Edits{Aliases: map[string]string{from: to}}); !errors.Is(err, ir.ErrUnsupported) {
+			t.Errorf("%s in the place of %s: %v", to, from, err)
+		}
+	}
+}
+
+// What the file declares of values that have other shapes is changed in the main graph, and left out in subgraphs.
+func TestPatchesDeclareShapes(t *testing.T) {
+	branch := func(kind string) *onnxpb.GraphProto {
+		return &onnxpb.GraphProto{Name: kind, Node: []*onnxpb.NodeProto{node("in"+kind, kind, "h", "t"+kind), node("out"+kind, "Neg", "t"+kind, "u"+kind)},
+			ValueInfo: values(value("t"+kind, tensor.F32, 2), value("other", tensor.F32, 2)), Output: values(value("u"+kind, tensor.F32, 2))}
+	}
+	m := chain(node("a", "Neg", "x", "h"), node("b", "If", "c", "y",
+		&onnxpb.AttributeProto{Name: "then_branch", Type: onnxpb.AttributeProto_GRAPH, G: branch("Relu")},
+		&onnxpb.AttributeProto{Name: "else_branch", Type: onnxpb.AttributeProto_GRAPH, G: branch("Tanh")}))
+	m.Graph.Initializer = []*onnxpb.TensorProto{{Name: "c", DataType: 9, RawData: []byte{1}}}
+	m.Graph.ValueInfo = values(value("h", tensor.F32, 2), value("besides", tensor.F32, 2))
+	want := proto.Clone(m).(*onnxpb.ModelProto)
+	want.Graph.ValueInfo[0] = value("h", tensor.F32, 1)
+	then := want.Graph.Node[1].Attribute[0].G
+	then.ValueInfo = then.ValueInfo[1:]
+	file, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, info, err := onnx.ImportBytes(file, "", onnx.Options{Places: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := onnx.NewPatch("", file, info, onnx.Edits{Shapes: map[string][]ir.Dim{"h": {ir.Size(1)}, "tRelu": {ir.Size(1)}}})
+	var out bytes.Buffer
+	if err == nil {
+		err = p.Write(&out)
+	}
+	have := new(onnxpb.ModelProto)
+	if err == nil {
+		err = proto.Unmarshal(out.Bytes(), have)
+	}
+	if err != nil || !proto.Equal(have, want) {
+		t.Errorf("%v: %v, want %v", err, have, want)
+	}
+}

@@ -2,7 +2,10 @@ package onnx
 
 import (
 	"io"
+	"maps"
 	"path/filepath"
+	"slices"
+	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -91,7 +94,7 @@ func (s *splice) joins(num protowire.Number, in *splice) {
 		s.list = append(s.list, p)
 		s.n += len(p.own)
 		if p.far != nil {
-			s.n += p.far.size
+			s.n += p.far.written()
 		}
 	}
 }
@@ -104,6 +107,18 @@ type far struct {
 	size     int
 	checked  bool           // the model has a checksum of the file
 	now      *tensor.Tensor // what becomes of it; nil where it stays
+	gone     bool           // nothing becomes of it
+}
+
+// alters reports whether something else becomes of the tensor.
+func (f *far) alters() bool { return f.gone || f.now != nil }
+
+// written is the number of bytes that the elements take then.
+func (f *far) written() int {
+	if f.now == nil {
+		return f.size
+	}
+	return (f.now.Len()*f.now.DType().Bits() + 7) / 8
 }
 
 // splicer goes through a model field by field and finds what of it is written anew.
@@ -114,7 +129,7 @@ type splicer struct {
 	names  map[string]string // of external data that are to have others
 	count  map[place]int     // the fields of each number that were met
 	met    map[place]int     // tensors that change
-	wired  map[string]int    // nodes that have other inputs
+	wired  map[string]int    // nodes that have other inputs or attributes
 	far    []*far
 }
 
@@ -130,12 +145,15 @@ func (p *Patch) splice(data []byte, within bool, names map[string]string) (*spli
 			return nil, nil, unsupported("the model holds the tensor at %s in %d parts", at, s.met[at])
 		}
 	}
-	for name := range p.edits.Inputs {
-		if s.wired[name] != 1 {
-			return nil, nil, unsupported("%d nodes of the main graph compute %s", s.wired[name], name)
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(p.edits.Inputs)), slices.Collect(maps.Keys(p.edits.Attributes))) {
+		switch n := s.wired[name]; {
+		case n == 0:
+			return nil, nil, unsupported("%s is computed within a node of the file, of an operator or a function that is made of others", name)
+		case n > 1:
+			return nil, nil, unsupported("%d nodes of the main graph compute %s", n, name)
 		}
 	}
-	if graphs := s.count[place("").in(modelGraph, 0)]; graphs != 1 && len(p.edits.Initializers) > 0 {
+	if graphs := s.count[place("").in(modelGraph, 0)]; graphs != 1 && (len(p.edits.Initializers) > 0 || p.trim != nil) {
 		return nil, nil, unsupported("the model holds its graph in %d parts", graphs)
 	}
 	if out.n > maxModel {
@@ -161,16 +179,16 @@ func (s *splicer) message(kind message, at place, from, to int) (*splice, error)
 		return s.tensor(at, from, to)
 	}
 	out := &splice{}
-	var inputs map[int]string
+	var e nodeEdit
 	if kind == nodeMessage {
-		inputs = s.inputs(at, s.data[from:to])
+		e = s.edit(at, s.data[from:to])
 	}
 	read := 0
 	err := eachField(s.data[from:to], "model", func(num protowire.Number, sub int, field []byte) error {
 		begin, end := from+sub, from+sub+len(field)
 		payload, ok := bytesIn(field)
 		if kind == nodeMessage && num == nodeInput && ok {
-			if name, other := inputs[read]; other {
+			if name, other := e.input(read, string(payload)); other {
 				out.field(nodeInput, []byte(name))
 			} else {
 				out.copies(begin, end)
@@ -178,14 +196,33 @@ func (s *splicer) message(kind message, at place, from, to int) (*splice, error)
 			read++
 			return nil
 		}
+		if kind == graphMessage && ok {
+			if done, err := s.declares(out, at, num, payload); done || err != nil {
+				return err
+			}
+		}
 		in, known := inner[kind][num]
 		if !known || !ok {
 			out.copies(begin, end)
 			return nil
 		}
-		got, err := s.message(in.kind, s.next(at, num, in.list), end-len(payload), end)
+		next := s.next(at, num, in.list)
+		if kind == nodeMessage && num == nodeAttribute {
+			if done, err := e.attribute(out, payload); done || err != nil {
+				return err
+			}
+		}
+		before := len(s.far)
+		got, err := s.message(in.kind, next, end-len(payload), end)
 		if err != nil {
 			return err
+		}
+		if s.trim != nil && s.trim.places[next] {
+			for _, f := range s.far[before:] {
+				f.gone, f.now = true, nil
+			}
+			out.changed = true
+			return nil
 		}
 		if !got.changed {
 			out.copies(begin, end)
@@ -197,8 +234,11 @@ func (s *splicer) message(kind message, at place, from, to int) (*splice, error)
 	if err != nil {
 		return nil, err
 	}
-	if name, more := inputs[read]; more {
+	if name, more := e.inputs[read]; more {
 		out.field(nodeInput, []byte(name))
+	}
+	if err := e.rest(out); err != nil {
+		return nil, err
 	}
 	if at == mainGraph {
 		err = s.initializers(out)
@@ -206,22 +246,81 @@ func (s *splicer) message(kind message, at place, from, to int) (*splice, error)
 	return out, err
 }
 
-// inputs returns the inputs that a node of the main graph gets.
-func (s *splicer) inputs(at place, node []byte) map[int]string {
-	if len(s.edits.Inputs) == 0 || mainGraph.in(graphNode, s.count[mainGraph.in(graphNode, 0)]-1) != at {
-		return nil
+// nodeEdit is what becomes of a node: what it reads, by the index and by the name, and its attributes, those that it has not had at last.
+type nodeEdit struct {
+	inputs     map[int]string
+	aliases    map[string]string
+	attributes map[string]any
+}
+
+// input returns what the node reads in the place of an input, if that is another.
+func (e *nodeEdit) input(i int, name string) (string, bool) {
+	if other, ok := e.inputs[i]; ok {
+		return other, true
 	}
-	m := new(onnxpb.NodeProto)
-	if proto.Unmarshal(node, m) != nil {
-		return nil
+	other, ok := e.aliases[name]
+	return other, ok
+}
+
+// attribute splices an attribute that has another value, if it has.
+func (e *nodeEdit) attribute(out *splice, message []byte) (done bool, err error) {
+	name := text(message, valueName)
+	value, ok := e.attributes[name]
+	if !ok {
+		return false, nil
 	}
-	for _, name := range m.GetOutput() {
-		if in, ok := s.edits.Inputs[name]; ok && in.Kind == op.KindOf(canonical(m.GetDomain()), m.GetOpType()) {
-			s.wired[name]++
-			return in.Names
+	delete(e.attributes, name)
+	a := new(onnxpb.AttributeProto)
+	if err := proto.Unmarshal(message, a); err != nil {
+		return false, corrupt("an attribute is damaged: %w", err)
+	}
+	b, err := otherAttribute(a, name, value)
+	if b != nil {
+		out.field(nodeAttribute, b)
+	}
+	out.changed = true
+	return true, err
+}
+
+// rest appends attributes that the node has not had.
+func (e *nodeEdit) rest(out *splice) error {
+	for _, name := range slices.Sorted(maps.Keys(e.attributes)) {
+		b, err := otherAttribute(new(onnxpb.AttributeProto), name, e.attributes[name])
+		if err != nil {
+			return err
+		}
+		if b != nil {
+			out.field(nodeAttribute, b)
 		}
 	}
 	return nil
+}
+
+// edit returns what becomes of a node of the main graph.
+func (s *splicer) edit(at place, node []byte) (e nodeEdit) {
+	if len(s.edits.Inputs)+len(s.edits.Attributes)+len(s.edits.Aliases) == 0 || mainGraph.in(graphNode, s.count[mainGraph.in(graphNode, 0)]-1) != at {
+		return e
+	}
+	e.aliases = s.edits.Aliases
+	m := new(onnxpb.NodeProto)
+	if proto.Unmarshal(node, m) != nil {
+		return e
+	}
+	kind := op.KindOf(canonical(m.GetDomain()), m.GetOpType())
+	for _, name := range m.GetOutput() {
+		in, wired := s.edits.Inputs[name]
+		if wired = wired && in.Kind == kind; wired {
+			e.inputs = in.Names
+		}
+		a, other := s.edits.Attributes[name]
+		if other = other && a.Kind == kind; other {
+			e.attributes = maps.Clone(a.Values)
+		}
+		if wired || other {
+			s.wired[name]++
+		}
+	}
+	return e
 }
 
 // initializers appends those that are new. Before IR version 4 each is an input, too.
@@ -256,7 +355,7 @@ func (s *splicer) tensor(at place, from, to int) (*splice, error) {
 		s.met[at]++
 	}
 	out := &splice{}
-	external, typed := false, false
+	external, typed, sized := false, false, false
 	err := eachField(s.data[from:to], "tensor", func(num protowire.Number, sub int, field []byte) error {
 		payload, packed := bytesIn(field)
 		v, varint := varintIn(field)
@@ -266,6 +365,10 @@ func (s *splicer) tensor(at place, from, to int) (*splice, error) {
 		case num == tensorLocation && varint:
 			external = int32(v) == int32(onnxpb.TensorProto_EXTERNAL)
 		case now == nil:
+		case num == tensorDims:
+			out.dims(field, !sized, now.Shape())
+			sized = true
+			return nil
 		case num == tensorRaw && len(payload) > 0:
 			out.field(num, now.ToProto("").RawData)
 			return nil
@@ -298,17 +401,29 @@ func (s *splicer) external(at place, message []byte, now *tensor.Tensor) (*splic
 	f.at, f.now = at, now
 	s.far = append(s.far, f)
 	out := &splice{}
-	switch other := s.names[f.location]; {
-	case s.within:
-		m.ExternalData, m.DataLocation = nil, onnxpb.TensorProto_DEFAULT
-	case other != "":
-		for _, e := range m.ExternalData {
-			if e.GetKey() == "location" {
-				e.Value = other
-			}
-		}
-	default:
+	other, named := s.names[f.location]
+	offset, moved := s.offsets[f.location][f.offset]
+	if !s.within && !named && !moved {
 		return out, nil // not changed: it is copied
+	}
+	if now != nil {
+		m.Dims = nil
+		for _, d := range now.Shape() {
+			m.Dims = append(m.Dims, int64(d))
+		}
+	}
+	if s.within {
+		m.ExternalData, m.DataLocation = nil, onnxpb.TensorProto_DEFAULT
+	}
+	for _, e := range m.ExternalData {
+		switch key := e.GetKey(); {
+		case key == "location" && named:
+			e.Value = other
+		case key == "offset" && moved:
+			e.Value = strconv.FormatInt(offset, 10)
+		case key == "length" && moved:
+			e.Value = strconv.Itoa(f.written())
+		}
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
@@ -316,9 +431,9 @@ func (s *splicer) external(at place, message []byte, now *tensor.Tensor) (*splic
 	}
 	out.adds(b)
 	if s.within {
-		out.head(tensorRaw, f.size)
+		out.head(tensorRaw, f.written())
 		out.list = append(out.list, piece{far: f})
-		out.n += f.size
+		out.n += f.written()
 	}
 	return out, nil
 }

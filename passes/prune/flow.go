@@ -1,6 +1,7 @@
 package prune
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -23,6 +24,7 @@ type flow struct {
 	cuts  []cut
 	fixes []func() error // run after the cuts
 	gone  []bool         // by root
+	taken []Cut          // what was cut off
 
 	// Under Head:
 	multiplied map[*ir.Value]axes
@@ -42,6 +44,13 @@ type cut struct {
 	input, axis int // an axis below 0 counts from the last
 	labels      []int32
 	reads       bool // the columns of a weight, where channels end
+}
+
+// Cut says which slices along an axis of a constant stay where channels go: the constant has others there, or none.
+type Cut struct {
+	Name string // of the constant
+	Axis int
+	Keep []int // ascending
 }
 
 // follow follows the channels of the products of g and its subgraphs, those of k, Channel or Head.
@@ -590,6 +599,7 @@ func (f *flow) apply(g *ir.Graph) error {
 // gather makes of every constant that has channels its slices at those places that at gives
 // for their labels; nil leaves it alone.
 func (f *flow) gather(at func(labels []int32) []int) {
+	names := map[*ir.Value]string{} // that constants had
 	for _, c := range f.cuts {
 		v := c.node.Input(c.input)
 		if v == nil {
@@ -603,11 +613,14 @@ func (f *flow) gather(at func(labels []int32) []int) {
 		if axis < 0 {
 			axis += v.Const.Rank()
 		}
-		t := take(v.Const, axis, places)
+		t, name := take(v.Const, axis, places), cmp.Or(names[v], v.Name)
+		f.taken = append(f.taken, Cut{name, axis, places})
 		if len(v.Uses()) == 1 && !v.IsOutput() {
 			v.SetConst(t)
 		} else {
-			c.node.SetInput(c.input, c.node.Graph().NewConst(v.Name, t))
+			other := c.node.Graph().NewConst(v.Name, t)
+			names[other] = name
+			c.node.SetInput(c.input, other)
 		}
 	}
 }

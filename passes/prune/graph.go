@@ -39,6 +39,7 @@ type GraphResult struct {
 	Prunable Tally        `json:"prunable"`
 	Weights  Tally        `json:"weights"` // of every weight-bearing node
 	Layers   []GraphLayer `json:"layers"`
+	Cuts     []Cut        `json:"-"` // what went with channels
 }
 
 // GraphLayer is a weight-bearing node's weight, as it was before pruning.
@@ -398,6 +399,9 @@ func (p *Plan) Kept() []string {
 // Result sums up the layers as they are reported.
 func (p *Plan) Result() *GraphResult {
 	out := &GraphResult{Pattern: p.Options.Pattern.String(), Allocate: string(p.Options.Allocate), Asks: p.Options.Asks(), Asked: p.Options.Sparsity, Layers: p.Layers}
+	if p.removal != nil {
+		out.Cuts = p.removal.taken
+	}
 	for i := range out.Layers {
 		l := &out.Layers[i]
 		t := Tally{l.Weights, l.Zeros}

@@ -12,14 +12,15 @@ import (
 
 // link is a step of what was folded into the bias of a product: each channel x becomes scale*x + shift.
 type link struct {
-	scale, shift []float64 // nil for ones and zeros
-	slot         *ir.Value // the constant by which the shift grows, nil where there is none
-	slope        float64   // of the shift by that
+	scale, shift []float64   // nil for ones and zeros
+	slot         *ir.Value   // the constant by which the shift grows, nil where there is none
+	slope        float64     // of the shift by that
+	consts       []*ir.Value // that it is made of
 }
 
 // bias finds what takes up how the bias of a product has changed, was and is now: the last of the constants that
-// were folded into it, or a bias of its own where nothing else can.
-func (f *finder) bias(n *ir.Node, was, now *ir.Value) error {
+// were folded into it, or a bias of its own where nothing else can. Of channels that go it does not change.
+func (f *finder) bias(n *ir.Node, was *ir.Value, now *tensor.Tensor) error {
 	v := f.values[nameOf(n)]
 	if v == nil || v.Def == nil || v.Def.Op.Kind() != n.Op.Kind() {
 		return unsupported("the file has no %v", n)
@@ -27,13 +28,20 @@ func (f *finder) bias(n *ir.Node, was, now *ir.Value) error {
 	if beta := ir.AttrOf(n.Op, "beta"); beta != nil && beta != float32(1) {
 		return unsupported("%v multiplies its bias", n)
 	}
-	bias := now.Const.Float64s()
+	bias := now.Float64s()
+	gone := f.rows(n)
+	if gone != nil {
+		bias = make([]float64, len(gone))
+	}
 	before := make([]float64, len(bias))
 	if was != nil {
 		b := was.Const.Float64s()
 		for i := range before {
 			before[i] = b[i*len(b)/len(bias)]
 		}
+	}
+	if gone != nil && !widen(bias, before, now.Float64s(), gone) {
+		return unsupported("the bias of %v has another shape", n)
 	}
 	links, ok := f.links(v.Def, len(bias))
 	if !ok {
@@ -96,7 +104,7 @@ func (f *finder) takesUp(l link, delta, after []float64) bool {
 	if slices.ContainsFunc(next.Float64s(), func(v float64) bool { return v-v != 0 }) {
 		return false
 	}
-	f.out.Tensors[t] = next
+	f.out.Tensors[t], f.out.consts[t] = next, next
 	return true
 }
 
@@ -115,12 +123,11 @@ func (f *finder) newBias(n, file *ir.Node, delta, after []float64) error {
 	if slices.ContainsFunc(t.Float64s(), func(v float64) bool { return v-v != 0 }) {
 		return unsupported("what follows %v multiplies channels by zero", n)
 	}
-	name := n.Name + ".bias"
-	for f.values[name] != nil {
-		name += "_"
+	name := f.fresh(n.Name+".bias", file.Outputs[0])
+	if gone := f.rows(n); gone != nil {
+		t = without(t, gone)
 	}
-	f.values[name] = file.Outputs[0] // taken
-	f.out.Biases = append(f.out.Biases, Bias{name, file.Op.Kind(), file.Outputs[0].Name, t})
+	f.out.Biases = append(f.out.Biases, Constant{name, file.Op.Kind(), file.Outputs[0].Name, 2, t})
 	f.out.Notes = append(f.out.Notes, fmt.Sprintf("%v has a bias now, %s, which restores the means of its outputs", n, name))
 	return nil
 }
@@ -151,7 +158,7 @@ func (f *finder) links(n *ir.Node, m int) (list []link, ok bool) {
 		for i := range shift {
 			shift[i] *= float64(beta)
 		}
-		list = append(list, link{shift: shift, slot: b, slope: float64(beta)})
+		list = append(list, link{shift: shift, slot: b, slope: float64(beta), consts: []*ir.Value{b}})
 	}
 	for len(v.Uses()) == 1 && !v.IsOutput() {
 		u := v.Uses()[0]
@@ -176,7 +183,7 @@ func (f *finder) link(u ir.Use, axis, m int) (l link, ok bool) {
 	}
 	if o, is := n.Op.(*op.BatchNormalization); is {
 		l.scale, l.shift = o.Affine(n)
-		l.slot, l.slope = n.Input(2), 1
+		l.slot, l.slope, l.consts = n.Input(2), 1, n.Inputs[1:]
 		return l, u.Index == 0 && axis == 1 && len(l.scale) == m
 	}
 	if len(n.Inputs) != 2 {
@@ -185,6 +192,7 @@ func (f *finder) link(u ir.Use, axis, m int) (l link, ok bool) {
 	other := n.Inputs[1-u.Index]
 	c, ok := perChannel(f.constOf(other), n.Outputs[0].Type.Rank(), axis, m)
 	first := u.Index == 0
+	l.consts = []*ir.Value{other}
 	switch n.Op.Kind() {
 	case "Add":
 		l.shift, l.slot, l.slope = c, other, 1

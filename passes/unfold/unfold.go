@@ -2,13 +2,12 @@
 // what pruning has made: it undoes the folding of batch normalisation, of factors and of summands into weights and biases, and
 // the transposes of constants. Nothing is taken from those passes but what they made: each constant is found by its name, and what it was
 // computed from is compared with what it was before pruning, so that a constant that was computed in another way is refused, not guessed.
-// It imports ir, ir/op, ir/tensor and what tells of packed constants, ir/onnx/contrib.
+// It imports ir, ir/op, ir/tensor, and, for how constants are packed and what of them went with channels, ir/onnx/contrib and passes/prune.
 package unfold
 
 import (
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 	"spc/ir/onnx/contrib"
 	"spc/ir/op"
 	"spc/ir/tensor"
+	"spc/passes/prune"
 )
 
 // Graphs are a model as it was imported, and as it was right before and right after its weights were changed.
@@ -25,21 +25,38 @@ type Graphs struct {
 	Holds func(t *tensor.Tensor) bool
 	// Packing says how a constant that the file does not hold lies in a tensor that it holds; nil where it does not. It may be nil itself.
 	Packing func(t *tensor.Tensor) *contrib.Packing
+	// Cuts are what of constants stays where channels went, by their names before.
+	Cuts []prune.Cut
+	// Opset is the version of the file's default operator set.
+	Opset int
 }
 
 // Result is what becomes of the file.
 type Result struct {
-	Tensors map[*tensor.Tensor]*tensor.Tensor // by those of Graphs.File
-	Biases  []Bias
-	Notes   []string // for users, a line each
+	Tensors   map[*tensor.Tensor]*tensor.Tensor // by those that the file holds; where channels go they have other shapes
+	Biases    []Constant                        // those that products have not in the file
+	Constants []Constant                        // that nodes read in the place of what they read
+	Attrs     []Attr
+	Aliases   map[string]string // values that are read no more, and which are read in their places
+	Notes     []string          // for users, a line each
+
+	consts map[*tensor.Tensor]*tensor.Tensor // Tensors, by constants of Graphs.File
 }
 
-// Bias is one that a product has not in the file.
-type Bias struct {
-	Name   string // of the constant; no value of the file has it
-	Kind   string // of the product
-	Output string // what the product computes
+// Constant is one that a node of the main graph has not in the file.
+type Constant struct {
+	Name   string // no value of the file has it
+	Kind   string // of the node
+	Output string // what the node computes
+	Index  int    // of the input
 	Tensor *tensor.Tensor
+}
+
+// Attr is an attribute of a node of the main graph that has other numbers.
+type Attr struct {
+	Kind, Output string // of the node, as those of Constant
+	Name         string
+	Value        any // int or []int
 }
 
 // Find finds what becomes of the file. What it has no constant for wraps ir.ErrUnsupported.
@@ -52,7 +69,10 @@ func Find(g Graphs) (*Result, error) {
 		left:    map[string]*ir.Node{},
 		weights: map[*ir.Value]ir.WeightUse{},
 		pairs:   map[*ir.Value]*ir.Value{},
-		out:     &Result{Tensors: map[*tensor.Tensor]*tensor.Tensor{}},
+		gone:    map[*tensor.Tensor][]bool{},
+		cuts:    map[string]map[int][]int{},
+		now:     map[string]bool{},
+		out:     &Result{Tensors: map[*tensor.Tensor]*tensor.Tensor{}, Aliases: map[string]string{}, consts: map[*tensor.Tensor]*tensor.Tensor{}},
 	}
 	for sub := range g.File.All() {
 		for _, n := range sub.Nodes {
@@ -78,7 +98,21 @@ func Find(g Graphs) (*Result, error) {
 	for _, u := range g.Before.WeightUses() {
 		f.weights[u.Value] = u
 	}
+	for sub := range g.After.All() {
+		for _, n := range sub.Nodes {
+			f.now[nameOf(n)] = true
+		}
+	}
+	for _, c := range g.Cuts {
+		if f.cuts[c.Name] == nil {
+			f.cuts[c.Name] = map[int][]int{}
+		}
+		f.cuts[c.Name][c.Axis] = c.Keep
+	}
 	if err := f.compare(); err != nil {
+		return nil, err
+	}
+	if err := f.shrink(); err != nil {
 		return nil, err
 	}
 	return f.out, nil
@@ -93,6 +127,9 @@ type finder struct {
 	left    map[string]*ir.Node        // nodes before pruning, by what they compute
 	weights map[*ir.Value]ir.WeightUse // before pruning
 	pairs   map[*ir.Value]*ir.Value    // constants after pruning, by those before
+	now     map[string]bool            // nodes after pruning, by what they compute
+	cuts    map[string]map[int][]int   // which slices of constants before pruning stay, by axis
+	gone    map[*tensor.Tensor][]bool  // elements of tensors of the file that go with channels
 	out     *Result
 }
 
@@ -114,28 +151,28 @@ func nameOf(n *ir.Node) string {
 	return ""
 }
 
-// compare goes through the nodes after pruning, and finds what became of their constants. All else is as it was.
+// compare goes through the nodes after pruning, and finds what became of their constants, of numbers that channels are counted by, and of
+// what nodes read that are gone. All else is as it was.
 func (f *finder) compare() error {
-	before, after := 0, 0
-	for sub := range f.Before.All() {
-		before += len(sub.Nodes)
-	}
+	sizing := sizing(f.After)
 	for sub := range f.After.All() {
-		after += len(sub.Nodes)
 		for _, n := range sub.Nodes {
 			b := f.left[nameOf(n)]
-			if b == nil || b.Op.Kind() != n.Op.Kind() || len(ir.Subgraphs(n.Op)) == 0 && !reflect.DeepEqual(ir.Attrs(b.Op), ir.Attrs(n.Op)) {
+			if b == nil && sizing[n] {
+				continue
+			}
+			if b == nil || b.Op.Kind() != n.Op.Kind() || !f.attributes(b, n) {
 				return unsupported("pruning makes %v another node", n)
 			}
 			for i := range max(len(b.Inputs), len(n.Inputs)) {
-				if err := f.input(b, i, n.Input(i)); err != nil {
+				if err := f.input(b, i, n); err != nil {
 					return err
 				}
 			}
+			if err := f.behind(b); err != nil {
+				return err
+			}
 		}
-	}
-	if before != after {
-		return unsupported("pruning removes nodes")
 	}
 	for i, v := range f.After.Outputs {
 		if b := f.Before.Outputs[i]; b.IsConst() != v.IsConst() || b.Name != v.Name {
@@ -145,16 +182,24 @@ func (f *finder) compare() error {
 	return nil
 }
 
-// input finds what became of input i of a node before pruning, which is now v.
-func (f *finder) input(n *ir.Node, i int, now *ir.Value) error {
-	was := n.Input(i)
+// input finds what became of input i of a node before pruning, which is the node after now.
+func (f *finder) input(n *ir.Node, i int, after *ir.Node) error {
+	was, now := n.Input(i), after.Input(i)
 	bias := i == 2 && isProduct(n.Op)
 	switch {
 	case now == nil && was == nil:
 		return nil
+	case now != nil && now.Const != nil && counts(n, i) && (was == nil || was.Const != nil && !equal(was.Const, now.Const)):
+		return f.list(n, i, now)
+	case was != nil && now != nil && counts(n, i) && f.scaled(now):
+		return f.listOf(n, i, now)
 	case now != nil && now.Const != nil && (was == nil && bias || was != nil && was.Const != nil):
-	case now == nil || was == nil || now.IsConst() || was.IsConst() || now.Name != was.Name:
+	case now == nil || was == nil || was.IsConst() || was.Name != now.Name && f.now[was.Name]:
 		return unsupported("pruning gives %v another input", n)
+	case now.IsConst():
+		return f.constantFor(n, i, now)
+	case was.Name != now.Name:
+		return f.alias(n, was, now)
 	default:
 		return nil
 	}
@@ -173,7 +218,7 @@ func (f *finder) input(n *ir.Node, i int, now *ir.Value) error {
 			return err
 		}
 	}
-	return f.bias(n, was, now)
+	return f.bias(n, was, now.Const)
 }
 
 // isProduct reports whether an operator may add its input 2 to each of its channels.
@@ -373,6 +418,7 @@ func (m *mapping) put(s *source, whole *tensor.Tensor) error {
 		if equal(t, now) {
 			continue
 		}
+		m.f.out.consts[t] = now
 		p := m.f.packing(t)
 		if p == nil {
 			m.f.out.Tensors[t] = now
@@ -419,21 +465,26 @@ func (f *finder) constant(was, now *ir.Value) error {
 	if err != nil {
 		return err
 	}
-	if from.at == nil && t.Len() != was.Const.Len() || from.at != nil && len(from.at) != was.Const.Len() || !slices.Equal(was.Const.Shape(), now.Const.Shape()) || was.Const.DType() != now.Const.DType() {
+	wide, gone, ok := f.wide(was, now.Const)
+	if from.at == nil && t.Len() != was.Const.Len() || from.at != nil && len(from.at) != was.Const.Len() || !ok {
 		return unsupported("%s has another shape in the file", was.Name)
 	}
 	if from.repeats() {
 		return unsupported("%s has an element of the file twice, or one that the file has not", was.Name)
 	}
-	m := &mapping{f: f, was: was, now: now, tensor: t, at: from.at}
+	m := &mapping{f: f, was: was, now: wide, tensor: t, at: from.at}
+	next := t
 	if m.exact() {
-		return m.put(from, m.copies())
-	}
-	scaled, err := m.scaled()
-	if err != nil {
+		next = m.copies()
+	} else if next, err = m.scaled(); err != nil {
 		return err
 	}
-	return m.put(from, scaled)
+	if err := m.put(from, next); err != nil {
+		return err
+	}
+	f.drop(from, gone)
+	f.resize(v, gone)
+	return nil
 }
 
 // turn has what is known of a constant of codes, v in the file, which nodes widen and then transpose, say where its elements are before
@@ -469,10 +520,11 @@ func (f *finder) turn(s *source, v, was *ir.Value) error {
 
 // mapping is a constant and the tensor of the file that it was made from.
 type mapping struct {
-	f        *finder
-	was, now *ir.Value
-	tensor   *tensor.Tensor
-	at       []int64 // see source
+	f      *finder
+	was    *ir.Value
+	now    *tensor.Tensor // of the shape before
+	tensor *tensor.Tensor
+	at     []int64 // see source
 }
 
 // place is where in the tensor element i of the constant is.
@@ -504,11 +556,11 @@ func (m *mapping) exact() bool {
 func (m *mapping) copies() *tensor.Tensor {
 	if m.at == nil { // what did not change is the same
 		out := tensor.Header(m.tensor.DType(), m.tensor.Shape()...)
-		out.Share(m.now.Const)
+		out.Share(m.now)
 		return out
 	}
 	out := m.tensor.Clone()
-	was, now, size := m.was.Const.Bytes(), m.now.Const.Bytes(), m.tensor.DType().Size()
+	was, now, size := m.was.Const.Bytes(), m.now.Bytes(), m.tensor.DType().Size()
 	for i := range m.was.Const.Len() {
 		if a, b := was[i*size:][:size], now[i*size:][:size]; !slices.Equal(a, b) {
 			copy(out.Bytes()[m.place(i)*size:], b)
@@ -526,7 +578,7 @@ func (m *mapping) scaled() (*tensor.Tensor, error) {
 	if !m.tensor.DType().IsFloat() || !m.was.Const.DType().IsFloat() {
 		return nil, unsupported("%s has another type in the file", m.was.Name)
 	}
-	file, was, now := m.tensor.To(tensor.F32).F32s(), m.was.Const.To(tensor.F32).F32s(), m.now.Const.To(tensor.F32).F32s()
+	file, was, now := m.tensor.To(tensor.F32).F32s(), m.was.Const.To(tensor.F32).F32s(), m.now.To(tensor.F32).F32s()
 	u, ok := m.f.weights[m.was]
 	index := tensor.New(tensor.I64, m.was.Const.Shape()...)
 	for i := range tensor.Data[int64](index) {
