@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"spc"
+	"spc/internal/spool"
 	"spc/ir/tensor"
 	"spc/tests/archs"
 )
@@ -17,6 +18,9 @@ import (
 // Models are the same wherever values of samples wait, of which no more than the limit are in memory. That none is kept which nothing reads, and
 // that all are given back, is a check of the compiler's own (internal/debug).
 func TestMemoryOfCalibrationChangesNoModel(t *testing.T) {
+	if !spool.Nameless {
+		t.Skip("there are no files without a name here")
+	}
 	thorough(t)
 	for name, o := range map[string]spc.CompileOptions{
 		"obs":     {Prune: spc.PruneOptions{Sparsity: 0.5}},
@@ -57,6 +61,9 @@ func TestMemoryOfCalibrationChangesNoModel(t *testing.T) {
 }
 
 func TestMemoryOfCalibrationIsRefused(t *testing.T) {
+	if !spool.Nameless {
+		t.Skip("there are no files without a name here")
+	}
 	at := slices.IndexFunc(archs.Tiny, func(a archs.Arch) bool { return a.Name == "resnet" })
 	model, err := archs.Tiny[at].Build(1)
 	if err != nil {
