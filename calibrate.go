@@ -12,6 +12,7 @@ import (
 	"spc/backend/cpu"
 	"spc/internal/debug"
 	"spc/internal/memory"
+	"spc/internal/spool"
 	"spc/ir"
 	"spc/ir/option"
 	"spc/ir/tensor"
@@ -28,7 +29,7 @@ func observer(o *CompileOptions) (seen *calib.Observer, done func()) {
 	threads := o.Calibration.Threads
 	blas := cpu.NewBLAS(threads)
 	seen = &calib.Observer{Inputs: calibration(o), Run: calibrator(threads), Kernels: blas.Kernels()}
-	if folder := o.Calibration.Spool; folder != "" {
+	if folder := o.Calibration.Spool; folder != "" && spool.Nameless {
 		seen.Room = calib.NewRoom(int(min(math.MaxInt, cmp.Or(o.Calibration.Memory, defaultMemory()))), folder)
 	}
 	return seen, func() {
@@ -54,6 +55,8 @@ func (c *Calibration) checkMemory() error {
 		return option.Errorf("%v has no use without %v, of which values are kept", option.CalibrationMemory, option.Calibration)
 	case c.Memory > 0 && c.Spool == "":
 		return option.Errorf("%v needs %v, a folder for what does not fit", option.CalibrationMemory, option.CalibrationSpool)
+	case c.Memory > 0 && !spool.Nameless:
+		return fmt.Errorf("%w: %w", option.Errorf("%v: there are no files without a name on %s", option.CalibrationMemory, runtime.GOOS), ErrUnsupported)
 	}
 	return nil
 }

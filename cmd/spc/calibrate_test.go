@@ -2,11 +2,15 @@ package main
 
 import (
 	"archive/zip"
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"spc"
+	"spc/internal/spool"
 	"spc/ir/tensor"
 	"spc/tests/archs"
 )
@@ -140,6 +144,46 @@ func TestStatisticsOfPhotosThatChangedAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	fails(t, args, "cache: the statistics belong to another model or other samples")
+}
+
+// What --memory has no room for waits in a file: the same is written, one line and --json tell, and nothing is left behind.
+func TestMemoryOfSamples(t *testing.T) {
+	if !spool.Nameless {
+		t.Skip("there are no files without a name here")
+	}
+	workspace(t)
+	if err := os.Mkdir("out", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	compile := func(more ...string) []string {
+		return append([]string{"compile", "model.onnx", "-o", "out/a.spx", "--sparsity", "0.5", "--allocate", "layer", "--calib", "photos", "--preprocess", "imagenet"}, more...)
+	}
+	const line = "waited in a file, beyond the 1 KB for them in memory"
+	if out := ok(t, compile()...); strings.Contains(out, "waited in a file") {
+		t.Errorf("%s, though all has room", out)
+	}
+	want, err := os.ReadFile("out/a.spx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := ok(t, compile("--memory", "1KB")...); !strings.Contains(out, line) {
+		t.Errorf("%s, want %s", out, line)
+	}
+	if have, err := os.ReadFile("out/a.spx"); err != nil || !bytes.Equal(have, want) {
+		t.Errorf("with --memory another file is written (%v)", err)
+	}
+	var r spc.Report
+	if err := json.Unmarshal([]byte(ok(t, compile("--memory", "1KB", "--json")...)), &r); err != nil {
+		t.Fatal(err)
+	}
+	if c := r.Calibration; c == nil || c.Limit != 1000 || c.Peak > 1000 || c.Spilled < 1000 || c.File < 1000 {
+		t.Errorf("--json has %+v", c)
+	}
+	if left, err := os.ReadDir("out"); err != nil || len(left) != 1 {
+		t.Errorf("%v, the folder has %v", err, left)
+	}
+	fails(t, []string{"compile", "model.onnx", "--sparsity", "0.5", "--memory", "1KB"}, "--memory has no use without --calib")
+	fails(t, compile("--memory", "much"), `--memory "much": want a size such as 500MB or 4GB`)
 }
 
 // A cache of statistics is made with just those allocations that its help and its error list.

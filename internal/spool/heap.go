@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"sync"
 
 	"spc/internal/atomicfile"
@@ -21,6 +22,9 @@ type Heap struct {
 	free   map[int64][]int64 // places that were given back, by their length
 	closed bool
 }
+
+// Nameless says whether the system has files without a name: Windows removes none that is open.
+const Nameless = runtime.GOOS != "windows"
 
 // page is what places are multiples of: file systems give back whole blocks.
 const page = 1 << 12
