@@ -206,7 +206,7 @@ zoo-graphs: zoo-python out/ort/node_modules ## the zoo's graphs in small forms, 
 zoo-forms: out/ort/node_modules ## the zoo's transformers as ONNX Runtime saves them, and with weights of 4 bits, into folders of tests/zoo/graphs (needs node and npm)
 	$(GO) run ./tests/zoo/cmd forms
 
-contrib-cases: out/ort/node_modules ## what ONNX Runtime computes with operators of its own, into tests/contrib/cases (needs node and npm; RUN='*Gelu' for some)
+contrib-cases: out/ort/node_modules ## what ONNX Runtime computes with operators of its own, and with small decoders in f16, into tests/contrib/cases (needs node and npm; RUN='*Gelu' or RUN=plain for some)
 	$(GO) run ./tests/contrib/gen $(if $(RUN),-run '$(RUN)')
 
 zoo-python: ## the packages that export the zoo (needs apt, unless they are there)

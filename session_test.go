@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"spc"
 	"spc/internal/debug"
@@ -57,22 +58,15 @@ func decoder(t testing.TB, c archs.CachedDecoderConfig, o spc.CompileOptions) (*
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Bytes, o.Run = built.Bytes(), two
-	m, err := spc.Compile(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close() })
-	original, err := spc.Import(t.Context(), spc.ImportOptions{Bytes: o.Bytes})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m, original
+	return withOriginal(t, built.Bytes(), o)
 }
 
-// decoderIn is decoder in floats of 16 bits.
-func decoderIn(t testing.TB, c archs.CachedDecoderConfig, dt tensor.DType) (*spc.Model, *spc.Original) {
+// decoderIn is decoder in floats of a type.
+func decoderIn(t testing.TB, c archs.CachedDecoderConfig, dt tensor.DType, o spc.CompileOptions) (*spc.Model, *spc.Original) {
 	t.Helper()
+	if dt == tensor.F32 {
+		return decoder(t, c, o)
+	}
 	built, err := archs.CachedDecoder(c, 3)
 	if err != nil {
 		t.Fatal(err)
@@ -88,12 +82,21 @@ func decoderIn(t testing.TB, c archs.CachedDecoderConfig, dt tensor.DType) (*spc
 	if err := onnx.Export(&file, g, "test", ""); err != nil {
 		t.Fatal(err)
 	}
-	m, err := spc.Compile(t.Context(), spc.CompileOptions{Bytes: file.Bytes(), Run: two})
+	return withOriginal(t, file.Bytes(), o)
+}
+
+// withOriginal compiles a model and imports it.
+func withOriginal(t testing.TB, file []byte, o spc.CompileOptions) (*spc.Model, *spc.Original) {
+	t.Helper()
+	if o.Bytes = file; o.Run.Threads == 0 {
+		o.Run = two
+	}
+	m, err := spc.Compile(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	original, err := spc.Import(t.Context(), spc.ImportOptions{Bytes: file.Bytes()})
+	original, err := spc.Import(t.Context(), spc.ImportOptions{Bytes: file})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +215,7 @@ func TestSessionsIn16BitFloats(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprint(name, ", ", dt), func(t *testing.T) {
-				m, original := decoderIn(t, c, dt)
+				m, original := decoderIn(t, c, dt, spc.CompileOptions{})
 				ties := spc.PastTies(m.Inputs(), m.Outputs())
 				s, err := m.NewSession(spc.SessionOptions{Ties: ties, Capacity: 64})
 				if err != nil {
@@ -266,7 +269,7 @@ func TestStepsDoNotAllocate(t *testing.T) {
 			continue // it is infinite in 16 bits
 		}
 		t.Run(name+", f16", func(t *testing.T) {
-			m, _ := decoderIn(t, c, tensor.F16)
+			m, _ := decoderIn(t, c, tensor.F16, spc.CompileOptions{})
 			appends(t, m, c, 64)
 		})
 	}
@@ -345,12 +348,7 @@ func BenchmarkSteps(b *testing.B) {
 		for _, dt := range []tensor.DType{tensor.F32, tensor.F16} {
 			c := archs.CachedDecoderConfig{Layers: 4, Hidden: 256, Heads: 8, KVHeads: 8, FF: 1024, Vocabulary: 512, Positions: 8192}
 			c.Fused, c.Grouped = form == "fused", form == "grouped"
-			var m *spc.Model
-			if dt == tensor.F32 {
-				m, _ = decoder(b, c, spc.CompileOptions{})
-			} else {
-				m, _ = decoderIn(b, c, dt)
-			}
+			m, _ := decoderIn(b, c, dt, spc.CompileOptions{})
 			for _, behind := range []int{1, 256, 1024, 4096} {
 				benchmarkSteps(b, m, c, behind, fmt.Sprintf("%s/%v/behind=%d", form, dt, behind))
 			}
@@ -359,6 +357,17 @@ func BenchmarkSteps(b *testing.B) {
 }
 
 func benchmarkSteps(b *testing.B, m *spc.Model, c archs.CachedDecoderConfig, behind int, name string) {
+	step := stepper(b, m, c, behind)
+	b.Run(name, func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			step(b)
+		}
+	})
+}
+
+// stepper returns what appends a token to caches that hold so many already.
+func stepper(b *testing.B, m *spc.Model, c archs.CachedDecoderConfig, behind int) func(b *testing.B) {
 	s, err := m.NewSession(spc.SessionOptions{Ties: spc.PastTies(m.Inputs(), m.Outputs()), Capacity: 8192})
 	if err != nil {
 		b.Fatal(err)
@@ -370,20 +379,63 @@ func benchmarkSteps(b *testing.B, m *spc.Model, c archs.CachedDecoderConfig, beh
 		b.Fatal(err)
 	}
 	in = tokensFrom(rng, 1, behind, 1)
-	b.Run(name, func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if s.Length() == 8192 {
-				s.Reset()
-			}
-			if c.Grouped {
-				lengths(m, c, in, 1, s.Length()+1)
-			}
-			if err := s.Step(b.Context(), in, out); err != nil {
-				b.Fatal(err)
-			}
+	return func(b *testing.B) {
+		if s.Length() == 8192 {
+			s.Reset()
 		}
-	})
+		if c.Grouped {
+			lengths(m, c, in, 1, s.Length()+1)
+		}
+		if err := s.Step(b.Context(), in, out); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkStepsInTurns tells how long a step of a decoder of 4 layers takes in f16 to what it takes in f32, on one thread, by steps of both
+// in turns: the ratio of the least times, and that of the medians.
+func BenchmarkStepsInTurns(b *testing.B) {
+	b.Setenv(debug.Variable, "") // checks take long
+	types := []tensor.DType{tensor.F32, tensor.F16}
+	for _, form := range []string{"joined", "fused", "grouped", "grouped of 4 bits"} {
+		b.Run(form, func(b *testing.B) {
+			c := archs.CachedDecoderConfig{Layers: 4, Hidden: 256, Heads: 8, KVHeads: 8, FF: 1024, Vocabulary: 512, Positions: 8192}
+			c.Fused, c.Grouped = form == "fused", strings.HasPrefix(form, "grouped")
+			o := spc.CompileOptions{Run: spc.RunOptions{Threads: 1}}
+			if strings.HasSuffix(form, "4 bits") {
+				o.Quantize.Type = tensor.I4
+			}
+			var models [2]*spc.Model
+			for i, dt := range types {
+				models[i], _ = decoderIn(b, c, dt, o)
+			}
+			for _, behind := range []int{1, 512, 2048} {
+				b.Run(fmt.Sprintf("behind=%d", behind), func(b *testing.B) {
+					stepsInTurns(b, types, [2]func(*testing.B){stepper(b, models[0], c, behind), stepper(b, models[1], c, behind)})
+				})
+			}
+		})
+	}
+}
+
+// stepsInTurns takes each of the steps in turn, and reports what they take in a type, and the second to the first.
+func stepsInTurns(b *testing.B, types []tensor.DType, steps [2]func(*testing.B)) {
+	var times [2][]time.Duration
+	for b.Loop() {
+		for i, step := range steps {
+			start := time.Now()
+			step(b)
+			times[i] = append(times[i], time.Since(start))
+		}
+	}
+	for i, dt := range types {
+		slices.Sort(times[i])
+		b.ReportMetric(float64(times[i][0].Microseconds()), fmt.Sprintf("least-µs-%v", dt))
+	}
+	middle := len(times[0]) / 2
+	b.ReportMetric(float64(times[1][0])/float64(times[0][0]), "least-ratio")
+	b.ReportMetric(float64(times[1][middle])/float64(times[0][middle]), "median-ratio")
+	b.ReportMetric(0, "ns/op")
 }
 
 // emptyPast is a past of no tokens.

@@ -563,7 +563,9 @@ func (r *rewriting) append(a appending) {
 		if at := r.starts[n]; at != nil {
 			start = at
 		}
-		return r.add(n, n.Name+name, o, cache, rows, start)
+		y := r.add(n, n.Name+name, o, cache, rows, start)
+		y.Type.DType = cache.Type.DType // by which narrow knows caches of 16 bits; the rest is inferred
+		return y
 	}
 	o, fused := n.Op.(*op.Attention)
 	if !fused {
