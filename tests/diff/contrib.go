@@ -318,7 +318,8 @@ func qlinearPool(g *Gen, kind string) {
 	if kind == microsoft+"QLinearAveragePool" {
 		a["kernel_shape"], a["strides"] = []int{2, 2}, []int{1 + g.r.IntN(2), 1}
 	}
-	g.node(kind, a, append(g.quantised8(x), g.quantisation(x.dt())...)...)
+	to := g.weight(tensor.Scalar[float32](0.07)) // in which few means lie between two integers
+	g.node(kind, a, append(g.quantised8(x), to, g.weight(g.zero(x.dt())))...)
 }
 
 // scales are those of n columns, or one, and zero points as many, which may be absent.

@@ -78,8 +78,6 @@ var Mutants = []Mutant{
 		"if r.interleaved {", "if !r.interleaved {"},
 	{"a skip that is added twice", "ir/onnx/contrib/norm.go",
 		"sum := c.bias(c.make(\"Add\", nil, c.in(0), c.in(1)), 4)", "sum := c.bias(c.make(\"Add\", nil, c.make(\"Add\", nil, c.in(0), c.in(1)), c.in(1)), 4)"},
-	{"blocks of codes that all have the first zero point", "ir/op/grid.go",
-		"int8(points[i%len(points)] - shift)", "int8(points[0] - shift)"},
 
 	// Bindings.
 	{"a stride along an axis of one", "lower/chain/program.go",

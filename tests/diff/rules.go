@@ -43,7 +43,7 @@ var common = []string{"Add", "Sub", "Mul", "Div", "Relu", "Sigmoid", "Conv", "Co
 	"Concat", "Split", "Slice", "Slice", "Transpose", "Transpose", "Reshape", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout",
 	"MaxPool", "AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "Softmax", "LayerNormalization", "Gather", "Pad", "Expand", "Resize",
 	"LSTM", "GRU", "RNN", "If", "Loop", "Scan", "Attention", "Clip", "HardSwish", "BatchNormalization", "Cast", "Neg", "Pow", "DepthToSpace", "ScatterND",
-	"SplitToSequence", "SequenceMap", "SequenceMap"}
+	"SplitToSequence", "SequenceMap", "SequenceMap", microsoft + "MatMulNBits", microsoft + "MatMulNBits", microsoft + "GroupQueryAttention", microsoft + "MultiHeadAttention"}
 
 func init() {
 	Rules = map[string]Rule{

@@ -128,6 +128,9 @@ func (c *Case) compareSpecified(v Variant) *Finding {
 		p.Graph.Output = append(p.Graph.Output, &onnxpb.ValueInfoProto{Name: name})
 	}
 	for i, r := range c.Runs[:min(2, len(c.Runs))] {
+		if i > 0 && sameShapes(r.Inputs, c.Runs[0].Inputs) {
+			break // it says nothing more
+		}
 		values, err := plainValues(p, r.Inputs)
 		if err != nil {
 			continue // as for other variants
@@ -140,6 +143,12 @@ func (c *Case) compareSpecified(v Variant) *Finding {
 		}
 	}
 	return nil
+}
+
+func sameShapes(a, b map[string]*tensor.Tensor) bool {
+	return maps.EqualFunc(a, b, func(x, y *tensor.Tensor) bool {
+		return x.DType().IsList() || slices.Equal(x.Shape(), y.Shape())
+	})
 }
 
 // plainValues are the outputs of a model, without noise.

@@ -1,8 +1,11 @@
 package diff
 
 import (
+	"context"
+	"strings"
 	"testing"
 
+	"spc"
 	"spc/ir/tensor"
 )
 
@@ -51,5 +54,35 @@ func TestSpecifications(t *testing.T) {
 		if found == 0 {
 			t.Errorf("%s: of %d graphs in none is it compared with its specification", kind, made)
 		}
+	}
+}
+
+// Weights of few bits in blocks are stored as codes when graphs with them are compiled, so that these are what random graphs judge.
+func TestCodedWeightsAreStored(t *testing.T) {
+	stored, made := map[string]int{}, 0
+	for attempt := uint64(0); attempt < 60 && made < 20; attempt++ {
+		g := newGen(14, 0, attempt)
+		g.old = false
+		if !g.try(func() { codedWeight(g) }) {
+			continue
+		}
+		c, err := g.finish(14, attempt)
+		if err != nil {
+			continue
+		}
+		made++
+		m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: c.Model})
+		if err != nil {
+			t.Fatalf("attempt %d: %v", attempt, err)
+		}
+		for _, l := range m.Explain().Layers {
+			if bits, _, is := strings.Cut(l.Config, "x"); is {
+				stored[bits]++
+			}
+		}
+		m.Close()
+	}
+	if stored["int4"] == 0 || stored["int8"] == 0 {
+		t.Errorf("of %d graphs weights are stored as %v", made, stored)
 	}
 }
