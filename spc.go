@@ -284,13 +284,8 @@ func build(ctx context.Context, o CompileOptions, k *kept, w *weights) (*Model, 
 		return nil, err
 	}
 	m.report.finish(m.graph)
-	if s := c.Choose.Sized; s != nil && o.Debug.StopAfter == "" {
-		if err := m.fit(o.Size, s, &c.Report); err != nil {
-			if o.Model != "" {
-				err = fmt.Errorf("%s: %w", o.Model, err)
-			}
-			return nil, err
-		}
+	if err := m.fit(&o, c); err != nil {
+		return nil, err
 	}
 	if o.Target == CPU && k == nil && o.Debug.StopAfter == "" {
 		m.forecast()
@@ -306,8 +301,21 @@ func build(ctx context.Context, o CompileOptions, k *kept, w *weights) (*Model, 
 	return m, nil
 }
 
-// fit gives weights second forms, or small ones, so that the .spx has at most so many bytes.
-func (m *Model) fit(most int64, s *choose.Sized, r *passes.Report) error {
+// fit gives weights second forms, or small ones, so that the .spx has at most as many bytes as were asked for, if any were.
+func (m *Model) fit(o *CompileOptions, c *passes.Context) error {
+	if c.Choose.Sized == nil || o.Debug.StopAfter != "" {
+		return nil
+	}
+	if err := m.fitInto(o.Size, c.Choose.Sized, &c.Report); err != nil {
+		if o.Model != "" {
+			err = fmt.Errorf("%s: %w", o.Model, err)
+		}
+		return err
+	}
+	return nil
+}
+
+func (m *Model) fitInto(most int64, s *choose.Sized, r *passes.Report) error {
 	measure := func() (size int64, err error) {
 		m.report = reportOf(m.report.Options, r)
 		m.report.finish(m.graph)
