@@ -30,6 +30,10 @@ func TestMemoryOfCalibrationChangesNoModel(t *testing.T) {
 	} {
 		o.Calibration = spc.Calibration{Inputs: samples(8, nil), Threads: 2}
 		var first []byte
+		arch := "resnet"
+		if name == "depth" {
+			arch = "encoder"
+		}
 		limits := []int64{0, 1}
 		if name == "obs" {
 			limits = []int64{0, 1 << 40, 50000}
@@ -41,7 +45,7 @@ func TestMemoryOfCalibrationChangesNoModel(t *testing.T) {
 			} else {
 				o.Calibration.Spool = ""
 			}
-			m := tiny(t, "resnet", o)
+			m := tiny(t, arch, o)
 			var b bytes.Buffer
 			if err := m.Write(&b); err != nil {
 				t.Fatal(err)

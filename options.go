@@ -155,7 +155,7 @@ type Calibration struct {
 	// tells these samples from others, whose statistics are an error.
 	Cache, Identity string
 	// Spool, where it is set, is a folder with room for values of the samples, where a file without a name has, until the compilation is
-	// done, those that would take more than Memory bytes; 0 is for half of what the machine has left. What one layer, and a sample on
+	// done, those that would take more than Memory bytes; 0 is for half of what the machine has left, or 1 GB where that cannot be told. What one layer, and a sample on
 	// each thread, takes while it is in work comes besides. Otherwise each part of the work keeps up to calib.DefaultBudget bytes, and
 	// computes anew what would take more, as it does on Windows. The result is the same for any Memory.
 	Spool  string

@@ -106,12 +106,34 @@ func TestSmallFormsFitASize(t *testing.T) {
 				}
 			}
 		}
+		for _, c := range l.Candidates {
+			if strings.Contains(c.Why, "too close") && strings.Contains(l.Reason, "for the size of the file") {
+				t.Errorf("%s: %s %s lost for %q", l.Name, c.Format, c.Config, c.Why)
+			}
+		}
 		if chosen != 1 {
 			t.Errorf("%s: %d candidates are chosen", l.Name, chosen)
 		}
 	}
 	if small == 0 {
 		t.Error("no weight is small for the size of the file")
+	}
+}
+
+// No file is a byte larger than it may be, predictions among what it holds.
+func TestSizesAreKeptToTheByte(t *testing.T) {
+	built, err := archs.MobileNet(archs.MobileNetConfig{Width: 4, Image: 32, Classes: 10}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, size, err := sizedModel(t, built.Bytes(), spc.CompileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, most := range []int64{size - 1, size, size + 1} {
+		if _, n, err := sizedModel(t, built.Bytes(), spc.CompileOptions{Size: most}); n > most || err != nil && !errors.Is(err, spc.ErrUnmet) {
+			t.Errorf("%d bytes, want %d: %v", n, most, err)
+		}
 	}
 }
 

@@ -303,7 +303,7 @@ func build(ctx context.Context, o CompileOptions, k *kept, w *weights) (*Model, 
 
 // fit gives weights second forms, or small ones, so that the .spx has at most as many bytes as were asked for, if any were.
 func (m *Model) fit(o *CompileOptions, c *passes.Context) error {
-	if c.Choose.Sized == nil || o.Debug.StopAfter != "" {
+	if c.Choose.Sized == nil {
 		return nil
 	}
 	if err := m.fitInto(o.Size, c.Choose.Sized, &c.Report); err != nil {
@@ -317,11 +317,14 @@ func (m *Model) fit(o *CompileOptions, c *passes.Context) error {
 
 func (m *Model) fitInto(most int64, s *choose.Sized, r *passes.Report) error {
 	measure := func() (size int64, err error) {
+		samples := m.report.Calibration
 		m.report = reportOf(m.report.Options, r)
+		m.report.Calibration = samples
 		m.report.finish(m.graph)
+		m.forecast()
 		return sizeOf(m)
 	}
-	size, err := sizeOf(m)
+	size, err := measure()
 	if err != nil {
 		return err
 	}

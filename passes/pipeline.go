@@ -613,6 +613,7 @@ func Run(ctx context.Context, c *Context, g *ir.Graph, o Options) error {
 		{c.Quant != nil && !c.Quant.Rounds(), "quantisation", "quantize"},
 		{c.Quant.Rounds(), "quantisation", "round"},
 		{integers, "quantisation", "integers"},
+		{c.Choose.Sized != nil, "a size", "choose"},
 		{c.Choose.Format != "" && c.Choose.Format != choose.Auto, "the format " + c.Choose.Format, "choose"},
 	} {
 		if err := o.leavesOut(need.pass, need.what); need.asked && err != nil {

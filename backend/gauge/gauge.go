@@ -33,7 +33,7 @@ type Measurement struct {
 	Profile  *machine.Profile `json:"profile"`
 	Problems int              `json:"problems"` // how many products were measured
 	Forms    int              `json:"forms"`    // in how many forms in all
-	// Unmeasured are the patterns of weights, and the types of codes, that there was no time for.
+	// Unmeasured are the patterns of weights, and the types of codes, of which no product was measured.
 	Unmeasured []string `json:"unmeasured,omitempty"`
 	// Before and After are by which factor predictions of the form of each product that is the fastest are off, in the geometric mean: by the
 	// default profile at this machine's peak and bandwidths, and by this one.

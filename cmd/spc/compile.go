@@ -122,7 +122,7 @@ func (f *makeFlags) apply(c *cobra.Command) (func(), error) {
 	o.Keep, o.KeepEnds = part(o.Keep, ends)
 	o.Masks = f.masks != ""
 	f.quantise.apply(&f.o.Quantize)
-	if err := cmp.Or(f.quantise.needless(fs), f.needless(fs)); err != nil {
+	if err := cmp.Or(f.quantise.needless(f.searches(fs)), f.needless(fs)); err != nil {
 		return nil, err
 	}
 	if f.reconstruct && o.Reconstruct == nil {
@@ -135,7 +135,7 @@ func (f *makeFlags) apply(c *cobra.Command) (func(), error) {
 // searches reports whether programs are built and measured for a budget: --size alone only says what formats may take where no samples
 // show what zeros cost, or where weights become codes.
 func (f *makeFlags) searches(fs *pflag.FlagSet) bool {
-	alone := fs.Changed("size") && !given(fs, []string{"pareto", "speedup", "max-drop", "latency", "flops"}) && (!fs.Changed("calib") || f.o.Quantize.Type == tensor.I4 || f.o.Quantize.Block != 0)
+	alone := fs.Changed("size") && !given(fs, []string{"pareto", "speedup", "max-drop", "latency", "flops"}) && (!fs.Changed("calib") || f.quantise.codes())
 	return given(fs, budgetNames) && !alone
 }
 

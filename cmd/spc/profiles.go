@@ -92,7 +92,7 @@ func (m *measured) print(w io.Writer) {
 	fmt.Fprintf(w, "%d products in %d forms, in %.0f s: predictions of the fastest form are off by a factor of %.2f, by the default profile's rates of %.2f\n",
 		m.Problems, m.Forms, m.Seconds, m.After, m.Before)
 	if len(m.Unmeasured) > 0 {
-		fmt.Fprintf(w, "the budget did not suffice for the patterns %s\n", strings.Join(m.Unmeasured, ", "))
+		fmt.Fprintf(w, "the budget did not suffice for weights of %s\n", strings.Join(m.Unmeasured, ", "))
 	}
 	found := ""
 	if native, err := spc.NativeProfile(); err == nil && native == m.Path {

@@ -2,11 +2,9 @@ package main
 
 import (
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"spc"
 	"spc/ir/option"
@@ -55,9 +53,12 @@ func (f *quantFlags) parse(s string) (n numberType, err error) {
 	return n, err
 }
 
-// needless returns an error where types are left to a budget and there is none.
-func (f *quantFlags) needless(fs *pflag.FlagSet) error {
-	if f.mixed && !slices.ContainsFunc(budgetNames, fs.Changed) {
+// codes reports whether weights alone become codes.
+func (f *quantFlags) codes() bool { return f.as.dt == tensor.I4 || f.as.block != 0 }
+
+// needless returns an error where types are left to a budget and none is searched for.
+func (f *quantFlags) needless(searches bool) error {
+	if f.mixed && !searches {
 		return errors.New("--quantize auto leaves types to a budget of spc compile, want --quantize int8 or none without")
 	}
 	return nil

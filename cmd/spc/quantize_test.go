@@ -158,6 +158,13 @@ func TestSizesThatFormatsMeet(t *testing.T) {
 		t.Errorf("%d bytes, want %d", n, size)
 	}
 	ok(t, "verify", "any.spx", "sized.spx", "--tolerance", "1e-4")
+	samples := []string{"compile", "model.onnx", "--quantize", "int4", "--calib", "photos", "--preprocess", "imagenet", "--size", fmt.Sprint(size)}
+	ok(t, append(samples, "-o", "rounded.spx", "--sparsity", "0.5")...)
+	if n := fileBytes(t, "rounded.spx"); n > size {
+		t.Errorf("%d bytes with samples, want %d", n, size)
+	}
+	fails(t, append(samples, "-o", "x.spx", "--search", "4"), "--search has no use without a budget")
+	fails(t, []string{"compile", "model.onnx", "-o", "x.spx", "--quantize", "auto", "--size", "2MB"}, "--quantize auto leaves types to a budget")
 	if r := spcRun("compile", "model.onnx", "-o", "x.spx", "--size", "2KB"); r.status != 2 || !strings.Contains(r.errors, "want at most 2000") {
 		t.Errorf("2 KB: %+v", r)
 	}

@@ -653,12 +653,11 @@ func (c *chooser) agree(uses []use) *Candidate {
 		return c.paired(uses, p, best)
 	}
 	all.Reason = c.reason(all, best)
-	best = c.told(uses, all, best)
 	if c.Sized != nil {
 		kept := *best
 		c.Sized.add(sized{uses, all, &kept, p})
 	}
-	return best
+	return c.told(uses, all, best)
 }
 
 // paired is agree where a pair takes less time than the best form alone.

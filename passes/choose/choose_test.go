@@ -29,6 +29,8 @@ func (f fake) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
 	return []ir.Part{{Name: config, Data: w}}, f.err
 }
 
+func (f fake) Unpack(s *ir.Store) (*tensor.Tensor, error) { return s.Parts[0].Data, f.err }
+
 var dense = fake{name: Dense, costs: func(w *Matrix, n int) []Cost {
 	return []Cost{{Kernel: "gemm", Work: 2 * float64(w.Len()*n), Bytes: 4 * w.Len(), Efficiency: 1}}
 }}

@@ -17,7 +17,7 @@ type Sized struct {
 	mu      sync.Mutex
 	chooser *chooser
 	weights []sized
-	moves   []move // that were made, the last of which are taken back first
+	moves   []move // second forms that were given, the last of which are taken back first
 }
 
 // sized is a weight with its forms.
@@ -113,7 +113,7 @@ func (s *Sized) Shrink(bytes int64) (some bool, err error) {
 	return some, nil
 }
 
-// together is the candidate that a pair// together is the candidate that a pair would be, of all uses of a weight.
+// together is the candidate that a pair would be, of all uses of a weight.
 func (p *Pair) together(uses []use) *Candidate {
 	var copies []use
 	for _, u := range uses {
@@ -147,6 +147,13 @@ func (s *Sized) apply(c change) error {
 	} else {
 		c.all.Reason = fmt.Sprintf("%.2fx the bytes, for the size of the file, at %.2fx the time", ratio(float64(best.StoredBytes), float64(c.best.StoredBytes)), ratio(best.time(), c.best.time()))
 		best = s.chooser.told(shared, c.all, best)
+		for _, u := range shared {
+			for i := range u.Candidates {
+				if a := &u.Candidates[i]; a.StoredBytes > best.StoredBytes {
+					a.Why = fmt.Sprintf("%.2fx the bytes, for which the file has no room", ratio(float64(a.StoredBytes), float64(best.StoredBytes)))
+				}
+			}
+		}
 	}
 	dt := tensor.F32
 	if grid == nil {
@@ -160,9 +167,11 @@ func (s *Sized) apply(c change) error {
 	for _, u := range shared {
 		u.Format, u.Config, u.DType, u.StoredBytes = best.Format, best.Config, best.DType, v.Store.Bytes()
 	}
-	kept := *best
+	kept := *c.form
 	c.sized.best = &kept
-	s.moves = append(s.moves, was)
+	if c.pair != nil { // what is too large is not gone back to
+		s.moves = append(s.moves, was)
+	}
 	if s.chooser.Settle != nil {
 		for _, p := range v.Store.Parts {
 			s.chooser.Settle(p.Data)

@@ -303,6 +303,39 @@ func TestReadersOfAWeightAgreeOnTwoForms(t *testing.T) {
 	}
 }
 
+// With room for them a weight that several nodes read has the two forms that it has where nothing limits it, and as it was when that is taken back.
+func TestRoomForTwoForms(t *testing.T) {
+	g := open(t, of("T"), of("T", "batch"))
+	g.Nodes[1].SetInput(1, g.Nodes[0].Inputs[1])
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	formats := []Format{fast(Dense, 1, 100, 100), fast("few", 37, 40, 300), fast("many", 37, 200, 50), pairs}
+	s := new(Sized)
+	layers, _, err := Run(g, formats, model{}, Options{Sized: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := layers[0].Format
+	for _, room := range []int64{0, fileOverhead, 1 << 20} {
+		if err := s.Grow(room); err != nil {
+			t.Fatal(err)
+		}
+		for i, l := range layers {
+			want, config := alone, ""
+			if room == 1<<20 {
+				want, config = PairFormat, "few<38,many"
+			}
+			if l.Format != want || l.Config != config {
+				t.Errorf("room for %d: node %d: %s %s, %q, want %s %s", room, i, l.Format, l.Config, l.Reason, want, config)
+			}
+		}
+	}
+	if !s.Back() || s.Back() || layers[0].Format != alone || layers[1].Format != alone {
+		t.Errorf("taken back: %s and %s, want %s", layers[0].Format, layers[1].Format, alone)
+	}
+}
+
 // Whatever the times are, what is chosen is at no point slower than dense by more than the margin, and a pair takes less time
 // than any form alone that stands beside it.
 func TestNothingChosenIsSlowerThanDense(t *testing.T) {

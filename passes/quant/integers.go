@@ -10,6 +10,20 @@ import (
 	"spc/passes/fold"
 )
 
+// meetsCodes reports whether what a node makes is read with what a DequantizeLinear node makes of codes that are computed.
+func meetsCodes(t *ir.Node) bool {
+	return slices.ContainsFunc(t.Outputs[0].Uses(), func(u ir.Use) bool {
+		return slices.ContainsFunc(u.Node.Inputs, func(v *ir.Value) bool {
+			n := defined(v)
+			if n == nil || n == t {
+				return false
+			}
+			_, ok := n.Op.(*op.DequantizeLinear)
+			return ok && n.Inputs[0].Const == nil
+		})
+	})
+}
+
 // Products makes the products of g whose operands DequantizeLinear nodes make, QLinearConv and
 // QLinearMatMul nodes, and MatMulInteger and ConvInteger nodes behind DynamicQuantizeLinear
 // nodes, products of 8-bit integers with an f32 result, and returns their number; depthwise convolutions
@@ -20,6 +34,9 @@ func Products(g *ir.Graph, depthwise bool) (int, error) {
 		return 0, err
 	}
 	unsign(g)
+	if _, err := hoist(g, meetsCodes); err != nil {
+		return 0, err
+	}
 	count := 0
 	for _, n := range slices.Clone(g.Nodes) {
 		done, err := integers(n, depthwise)

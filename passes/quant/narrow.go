@@ -29,7 +29,7 @@ func Spell(g *ir.Graph) (int, error) {
 	if err != nil {
 		return n, err
 	}
-	k, err := hoist(g)
+	k, err := hoist(g, func(*ir.Node) bool { return true })
 	return n + k, err
 }
 
@@ -89,8 +89,8 @@ func narrows(n *ir.Node) bool {
 	return false
 }
 
-// hoist has transposes of what nodes widen transpose the narrow constants.
-func hoist(g *ir.Graph) (int, error) {
+// hoist has those transposes of what nodes widen that are wanted transpose the narrow constants.
+func hoist(g *ir.Graph, wanted func(t *ir.Node) bool) (int, error) {
 	count := 0
 	for _, t := range slices.Clone(g.Nodes) {
 		o, ok := t.Op.(*op.Transpose)
@@ -98,7 +98,7 @@ func hoist(g *ir.Graph) (int, error) {
 			continue
 		}
 		n := defined(t.Inputs[0])
-		if n == nil || n.Graph() != g || !narrows(n) {
+		if n == nil || n.Graph() != g || !narrows(n) || !wanted(t) {
 			continue
 		}
 		c := n.Inputs[0].Const

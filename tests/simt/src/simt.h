@@ -362,6 +362,11 @@ inline bool run(Order order, uint64_t seed) {
       snprintf(said, sizeof said, "block (%u,%u,%u): %d of %d threads wait for others that do not come", b.id.x, b.id.y, b.id.z, b.live, n);
       std::lock_guard<std::mutex> lock(problemLock);
       problem = said;
+#if defined(__SANITIZE_ADDRESS__)
+      for (Fiber &f : b.fibers) // the stacks of those that wait are kept for others
+        if (!f.done)
+          __asan_unpoison_memory_region(f.stack.get(), stackBytes);
+#endif
       return false;
     }
   }
