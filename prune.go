@@ -168,6 +168,9 @@ func (k *kept) edits(ctx context.Context, o *CompileOptions, r *unfold.Result) (
 	}
 	left := slices.Concat(passes.With(passes.Unportable), o.Debug.Disable)
 	if err := passes.Run(ctx, &passes.Context{Portable: true, Unpruned: true}, g, passes.Options{Disable: left, StopAfter: "biases"}); err != nil {
+		if ctx.Err() != nil {
+			return e, ctx.Err()
+		}
 		return e, &refusal{err.Error()}
 	}
 	return e, unfold.Same(g, k.After)

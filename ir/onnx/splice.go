@@ -388,6 +388,11 @@ func (s *splicer) tensor(at place, from, to int) (*splice, error) {
 	return s.external(at, s.data[from:to], now)
 }
 
+// sameDims reports whether a tensor of a file has a shape.
+func sameDims(dims []int64, shape []int) bool {
+	return slices.EqualFunc(dims, shape, func(a int64, b int) bool { return a == int64(b) })
+}
+
 // external splices a tensor whose elements lie elsewhere.
 func (s *splicer) external(at place, message []byte, now *tensor.Tensor) (*splice, error) {
 	m := new(onnxpb.TensorProto)
@@ -403,7 +408,7 @@ func (s *splicer) external(at place, message []byte, now *tensor.Tensor) (*splic
 	out := &splice{}
 	other, named := s.names[f.location]
 	offset, moved := s.offsets[f.location][f.offset]
-	if !s.within && !named && !moved {
+	if !s.within && !named && !moved && (now == nil || sameDims(m.Dims, now.Shape())) {
 		return out, nil // not changed: it is copied
 	}
 	if now != nil {

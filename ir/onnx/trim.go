@@ -129,7 +129,9 @@ func (p *Patch) trims(data []byte) (*trimmed, error) {
 		switch {
 		case inner[name]:
 			return nil, unsupported("a subgraph reads %s, which is no more", name)
-		case o.functions || !o.computes(name) || !o.computes(other) && !slices.Contains(o.inputs, other):
+		case o.functions:
+			return nil, unsupported("the model has functions, whose values may have the names of those that go")
+		case !o.computes(name) || !o.computes(other) && !slices.Contains(o.inputs, other):
 			return nil, unsupported("%s is no value of the model's main graph, or %s is none", name, other)
 		}
 	}
@@ -154,7 +156,38 @@ func (p *Patch) trims(data []byte) (*trimmed, error) {
 			t.names[name] = true
 		}
 	}
-	return t, nil
+	return t, p.whole(o, t)
+}
+
+// whole reports what would be no model once the edits are made: two values of a name, or one that is read and is no more.
+func (p *Patch) whole(o *outline, t *trimmed) error {
+	for _, i := range p.edits.Initializers {
+		if slices.Contains(o.initializers, i.Name) || slices.Contains(o.inputs, i.Name) || o.computes(i.Name) {
+			return unsupported("the file has another %s", i.Name)
+		}
+	}
+	gone := ""
+	check := func(name string) {
+		if t.names[name] {
+			gone = name
+		}
+	}
+	for i, n := range o.nodes {
+		if t.places[mainGraph.in(graphNode, i)] {
+			continue
+		}
+		for _, name := range p.rewired(n) {
+			check(name)
+		}
+		readsWithin(n, check)
+	}
+	for _, name := range o.outputs {
+		check(name)
+	}
+	if gone != "" {
+		return unsupported("%s is read in front of what computes it, and would be no more", gone)
+	}
+	return nil
 }
 
 // computes reports whether a node gives a value of a name.

@@ -522,9 +522,10 @@ func (f *flow) parts(n *ir.Node) bool {
 		if err != nil {
 			return err
 		}
+		was := ir.AttrOf(n.Op, "axis") // which may count from the last
 		n.Op = o
 		n.SetInput(1, n.Graph().NewConst(n.Name+".sizes", tensor.Ints(sizes...)))
-		return ir.SetAttr(o, "axis", axis)
+		return ir.SetAttr(o, "axis", was)
 	})
 	return true
 }

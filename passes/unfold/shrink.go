@@ -60,15 +60,15 @@ func (f *finder) drop(s *source, gone []bool) {
 	}
 	first := 0
 	for _, t := range s.tensors {
-		if f.gone[t] == nil {
-			f.gone[t] = make([]bool, t.Len())
-		}
 		for i, g := range gone {
 			k := i
 			if s.at != nil {
 				k = int(s.at[i]) - 1
 			}
 			if k -= first; g && k >= 0 && k < t.Len() {
+				if f.gone[t] == nil {
+					f.gone[t] = make([]bool, t.Len())
+				}
 				f.gone[t][k] = true
 			}
 		}
@@ -139,8 +139,14 @@ func (f *finder) resize(v *ir.Value, gone []bool) {
 			sizes[axis], changed = len(keep[axis]), true
 		}
 	}
-	if changed {
-		f.out.Constants = append(f.out.Constants, Constant{f.fresh(v.Def.Name+".sizes", v), v.Def.Op.Kind(), v.Name, i, tensor.Ints(sizes...)})
+	kind := v.Def.Op.Kind()
+	listed := func(a Attr) bool { return a.Output == v.Name && a.Name == lists[kind].names[i] }
+	switch {
+	case !changed || slices.ContainsFunc(f.out.Attrs, listed):
+	case f.Opset < lists[kind].since:
+		f.out.Attrs = append(f.out.Attrs, Attr{kind, v.Name, lists[kind].names[i], sizes})
+	default:
+		f.out.Constants = append(f.out.Constants, Constant{f.fresh(v.Def.Name+".sizes", v), kind, v.Name, i, tensor.Ints(sizes...)})
 	}
 }
 
@@ -193,11 +199,15 @@ func (f *finder) behind(n *ir.Node) error {
 	}
 	for _, l := range links {
 		for _, c := range l.consts {
+			t := f.constOf(c)
+			if t != nil && (t.Len() != len(gone) || len(gone) == 1) {
+				continue // of all channels alike
+			}
 			s, err := f.source(c, 1)
 			if err != nil {
 				return err
 			}
-			if t := f.constOf(c); t != nil && t.Len() == len(gone) && len(gone) > 1 {
+			if t != nil {
 				f.drop(s, gone)
 				f.resize(c, gone)
 			}
@@ -487,7 +497,13 @@ func (r *Result) Apply(g *ir.Graph) (map[string][]ir.Dim, error) {
 	shapes := map[string][]ir.Dim{}
 	note := func(v *ir.Value) {
 		if t, ok := was[v.Name]; ok && t.Ranked && v.Type.Ranked && differ(t.Dims, v.Type.Dims) {
-			shapes[v.Name] = v.Type.Dims
+			dims := slices.Clone(v.Type.Dims)
+			for i, d := range t.Dims {
+				if len(dims) == len(t.Dims) && d == dims[i] {
+					dims[i] = ir.Any // the file says it as it was, whatever size an input was given
+				}
+			}
+			shapes[v.Name] = dims
 		}
 	}
 	for _, v := range byName {

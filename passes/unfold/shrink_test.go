@@ -92,29 +92,40 @@ func TestWhatGoesWithChannels(t *testing.T) {
 	}
 }
 
-// A constant of channels that the file gives another shape gets it by a list of its own.
+// A constant of channels that the file gives another shape gets it by a list of its own, or an attribute where operators had such.
 func TestSizesOfConstantsThatLoseChannels(t *testing.T) {
-	g, file := lost(t, `
+	for _, opset := range []int{4, 13} {
+		g, file := lost(t, `
   %one: f32[2] = const {1.0, 1.5}
   %to: i64[3] = const {2, 1, 1}
   %less: f32[2,1,1] = Reshape "less" (%one, %to)
   %c: f32[1,2,2,1] = Conv "c" (%x, %w)
   %n: f32[1,2,2,1] = Sub "n" (%c, %less)`, "1.0, 2.0, 3.0, 4.0", "-1.0, -1.5")
-	r, err := unfold.Find(g)
-	if err != nil {
-		t.Fatal(err)
+		g.Opset = opset
+		r, err := unfold.Find(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now := r.Tensors[named(t, file, "one").Const]; now == nil || !slices.Equal(now.F32s(), []float32{1.5}) {
+			t.Errorf("opset %d: %v", opset, now)
+		}
+		if opset < 5 {
+			if len(r.Constants) != 0 || len(r.Attrs) != 1 || r.Attrs[0].Output != "less" || r.Attrs[0].Name != "shape" || !slices.Equal(r.Attrs[0].Value.([]int), []int{1, 1, 1}) {
+				t.Errorf("opset %d: %+v", opset, r)
+			}
+			continue
+		}
+		if len(r.Constants) != 1 {
+			t.Fatalf("%+v", r)
+		}
+		if c := r.Constants[0]; c.Kind != "Reshape" || c.Output != "less" || c.Index != 1 || !slices.Equal(c.Tensor.Ints(), []int{1, 1, 1}) {
+			t.Errorf("%+v", c)
+		}
+		if _, err := r.Apply(file); err != nil {
+			t.Fatal(err)
+		}
+		graphtest.Same(t, g.After, file, 1e-6)
 	}
-	if len(r.Constants) != 1 {
-		t.Fatalf("%+v", r)
-	}
-	c := r.Constants[0]
-	if now := r.Tensors[named(t, file, "one").Const]; c.Kind != "Reshape" || c.Output != "less" || c.Index != 1 || !slices.Equal(c.Tensor.Ints(), []int{1, 1, 1}) || now == nil || !slices.Equal(now.F32s(), []float32{1.5}) {
-		t.Errorf("%+v, %v", c, now)
-	}
-	if _, err := r.Apply(file); err != nil {
-		t.Fatal(err)
-	}
-	graphtest.Same(t, g.After, file, 1e-6)
 }
 
 // A constant that loses channels, and is read elsewhere, is refused.
