@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -186,6 +187,13 @@ func TestWhatNothingReadsAnyMoreGoes(t *testing.T) {
 	for from, to := range map[string]string{"sum": "nothing", "nothing": "h"} {
 		if _, err := onnx.NewPatch("", file, info, onnx.Edits{Aliases: map[string]string{from: to}}); !errors.Is(err, ir.ErrUnsupported) {
 			t.Errorf("%s in the place of %s: %v", to, from, err)
+		}
+	}
+	// A constant may not have the name of another value, whether that is read or not.
+	for _, name := range []string{"h", "x", g.Initializer[0].Name} {
+		edits := onnx.Edits{Aliases: map[string]string{"sum": "h"}, Initializers: []onnx.Initializer{{Name: name, Tensor: tensor.Ints(1)}}}
+		if _, err := onnx.NewPatch("", file, info, edits); !errors.Is(err, ir.ErrUnsupported) || !strings.Contains(err.Error(), "the file has another "+name) {
+			t.Errorf("another %s: %v", name, err)
 		}
 	}
 }
