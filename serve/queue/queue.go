@@ -289,8 +289,8 @@ func (s *Scheduler) execute(q *Queue, batch []*Request, began time.Time) {
 		s.mu.Lock()
 		q.time += time.Since(began)
 		q.running--
+		s.free++ // before who waits for the queue to end goes on
 		q.settle()
-		s.free++
 		s.dispatch()
 		s.mu.Unlock()
 	}()
