@@ -62,7 +62,7 @@ func elems(shape []int) int {
 // Permute returns the grid of the weight with its axes permuted as those of Tensor.Permute are, nil where those of blocks
 // would not stay together.
 func (g *Grid) Permute(perm ...int) *Grid {
-	if g.whole(len(perm)) {
+	if g.Whole(len(perm)) {
 		return g.as(len(perm))
 	}
 	out := *g
@@ -84,7 +84,7 @@ func (g *Grid) Permute(perm ...int) *Grid {
 // Reshape returns the grid of the weight of shape `from` in another shape of as many elements, nil where that has no axes
 // for those of blocks.
 func (g *Grid) Reshape(from, to []int) *Grid {
-	if g.whole(len(from)) {
+	if g.Whole(len(from)) {
 		return g.as(len(to))
 	}
 	before, size := elems(from[:g.Axis]), elems(from[g.Axis:g.Axis+g.More+1])
@@ -103,8 +103,8 @@ func (g *Grid) Reshape(from, to []int) *Grid {
 	return nil
 }
 
-// whole reports whether a weight of a rank is one block, whose axes all count as one.
-func (g *Grid) whole(rank int) bool { return g.Axis == 0 && g.More == rank-1 && g.Scales.Len() == 1 }
+// Whole reports whether a weight of a rank is one block, whose axes all count as one.
+func (g *Grid) Whole(rank int) bool { return g.Axis == 0 && g.More == rank-1 && g.Scales.Len() == 1 }
 
 // as returns the grid of a weight that is one block for another rank, nil for none.
 func (g *Grid) as(rank int) *Grid {
@@ -145,7 +145,7 @@ func (g *Grid) Matrix(v View, shape []int) *Grid {
 		}
 	}
 	m, k := v.Dims(shape)
-	if out = out.Reshape(permuted, []int{m, k}); out != nil && out.whole(2) {
+	if out = out.Reshape(permuted, []int{m, k}); out != nil && out.Whole(2) {
 		return out.rows(m, k)
 	}
 	if out == nil || out.Axis != 1 {

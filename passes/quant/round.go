@@ -205,7 +205,8 @@ func spellGrid(u ir.WeightUse) error {
 	}
 	o := newOp("DequantizeLinear").(*op.DequantizeLinear)
 	scales, zeros := v.Grid.Scales.To(tensor.F32), v.Grid.Zeros
-	more := v.Grid.More > 0 // whose blocks lie along several axes
+	whole := v.Grid.Whole(len(shape))
+	more := v.Grid.More > 0 && !whole // whose blocks lie along several axes
 	if more {
 		scales, zeros = grid.Scales.To(tensor.F32), grid.Zeros
 		o.Axis = 1
@@ -213,13 +214,19 @@ func spellGrid(u ir.WeightUse) error {
 		codes = u.View.Tensor(codes, shape)
 		o.Axis = v.Grid.Axis
 	}
-	o.BlockSize = v.Grid.Block
-	if matrix.Dim(1) <= v.Grid.Block && codes.Rank() == 2 { // a scale for each row, which older operator sets have
-		o.Axis, o.BlockSize = 1-o.Axis, 0
-		scales = scales.Reshape(scales.Len())
+	reshape := func(sizes ...int) {
+		o.BlockSize = 0
+		scales = scales.Reshape(sizes...)
 		if zeros != nil {
-			zeros = zeros.Reshape(zeros.Len())
+			zeros = zeros.Reshape(sizes...)
 		}
+	}
+	switch o.BlockSize = v.Grid.Block; {
+	case whole:
+		reshape()
+	case matrix.Dim(1) <= v.Grid.Block && codes.Rank() == 2: // a scale for each row, which older operator sets have
+		o.Axis = 1 - o.Axis
+		reshape(scales.Len())
 	}
 	dt := tensor.I8
 	if v.Grid.Bits == 4 {
@@ -234,8 +241,7 @@ func spellGrid(u ir.WeightUse) error {
 	n := g.InsertBefore(u.Node, name+".dequantize", o, in, name+".f32")
 	u.Node.SetInput(u.Input, n.Outputs[0])
 	if more {
-		reshape := newOp("Reshape")
-		n = g.InsertBefore(u.Node, name+".reshape", reshape, []*ir.Value{n.Outputs[0], g.NewConst(name+".shape", tensor.Ints(slices.Clone(shape)...))}, name+".weight")
+		n = g.InsertBefore(u.Node, name+".reshape", newOp("Reshape"), []*ir.Value{n.Outputs[0], g.NewConst(name+".shape", tensor.Ints(slices.Clone(shape)...))}, name+".weight")
 		u.Node.SetInput(u.Input, n.Outputs[0])
 	}
 	v.SetConst(codes.To(dt)) // keeps its name, by which users know the weight

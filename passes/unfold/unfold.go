@@ -503,6 +503,11 @@ func (f *finder) turn(s *source, v, was *ir.Value) error {
 	if len(turns) == 0 || out.Def == nil || out.Def.Op.Kind() != n.Op.Kind() || out.Def.Inputs[0] != v {
 		return nil
 	}
+	for _, between := range append(turns[1:], out.Def) {
+		if v := between.Outputs[0]; v.IsOutput() || len(v.Uses()) != 1 {
+			return unsupported("%s is read elsewhere, too", v.Name)
+		}
+	}
 	at, err := places(nil, v, 0)
 	if err != nil {
 		return err
