@@ -218,5 +218,8 @@ func (a *array) normalised(epsilon float64, centred bool) (y, inverse, mean *arr
 			out[i] = (v - mean.x[r]) * inverse.x[r]
 		}
 	}
+	if n == 0 { // nothing is said of the mean of nothing
+		return y, nil, nil
+	}
 	return y, inverse, mean
 }
