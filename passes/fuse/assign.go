@@ -45,7 +45,10 @@ func assignment(n *ir.Node) (bool, error) {
 		return false, nil
 	}
 	b, whole := builder{n}, elems(shape)
-	if 2*elems(box.size) < whole || whole == 0 {
+	if elems(box.size) == 0 { // nothing is assigned, and a Reshape takes a 0 for another size
+		return false, nil
+	}
+	if 2*elems(box.size) < whole {
 		return box.shorten(b, shape)
 	}
 	var y *ir.Value
