@@ -162,7 +162,7 @@ func Widen(g *ir.Graph) ([]Narrow, error) {
 
 // swapNames gives v the name of old, whose place it takes, unless others read old, too.
 func swapNames(v, old *ir.Value) {
-	if len(old.Uses()) <= 1 {
+	if len(old.Uses()) <= 1 && !old.IsOutput() { // an output keeps its name
 		v.Name, old.Name = old.Name, v.Name
 	}
 }
