@@ -1,4 +1,4 @@
-// Package spool keeps what is large and wanted later in a file without a name, mapped, instead of in memory.
+// Package spool keeps what is large and wanted later in a file without a name instead of in memory: mapped (File), or read back in pieces (Heap).
 package spool
 
 import (
