@@ -65,7 +65,7 @@ func TestFaultsAreReported(t *testing.T) {
 		ints    []int
 	}{
 		{"write_outside", "heap-buffer-overflow", 0, [][]byte{make([]byte, 31*4)}, []int{7}},
-		{"write_outside", "null pointer", 0, [][]byte{nil}, []int{7}},
+		{"write_outside", "points to the zero page", 0, [][]byte{nil}, []int{7}},
 		{"shared_outside", "out of bounds", 0, [][]byte{make([]byte, 32*4)}, nil},
 		{"dynamic_outside", "heap-buffer-overflow", 31 * 4, [][]byte{make([]byte, 32*4)}, nil},
 		{"half_a_warp", "16 of 32 threads wait for others that do not come", 0, [][]byte{make([]byte, 32*4)}, nil},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"spc"
 	"spc/backend/cuda"
@@ -52,7 +53,8 @@ func Served(t *testing.T, driver cuda.Driver) {
 	}
 	alone := open(nil)
 	defer alone.Close()
-	h, err := host.New(t.Context(), open(cuda.Device{Driver: counted, Host: shared.Device}), host.Config{Batch: 8}, queue.New(serve.DeviceRuns), nil)
+	slots := queue.New(serve.DeviceRuns)
+	h, err := host.New(t.Context(), open(cuda.Device{Driver: counted, Host: shared.Device}), host.Config{Batch: 8}, slots, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,6 +63,7 @@ func Served(t *testing.T, driver cuda.Driver) {
 	}
 	const clients, requests = 12, 5
 	var wg sync.WaitGroup
+	free := occupy(t, &wg, slots)
 	errs := make(chan error, clients*requests)
 	for c := range clients {
 		wg.Go(func() {
@@ -69,6 +72,10 @@ func Served(t *testing.T, driver cuda.Driver) {
 			}
 		})
 	}
+	for h.Waiting() < clients && t.Context().Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	free()
 	wg.Wait()
 	close(errs)
 	for err := range errs {
@@ -85,6 +92,24 @@ func Served(t *testing.T, driver cuda.Driver) {
 	if n := counted.held.Load(); n != 0 || counted.launches.Load() == 0 {
 		t.Errorf("%d launches, %d allocations are left", counted.launches.Load(), n)
 	}
+}
+
+// occupy takes every slot of a server, so that requests wait and are joined, until free is called.
+func occupy(t *testing.T, wg *sync.WaitGroup, slots *queue.Scheduler) (free func()) {
+	busy, release := make(chan bool), make(chan bool)
+	others := slots.NewQueue(queue.Options{}, func(context.Context, []*queue.Request) {
+		busy <- true
+		<-release
+	})
+	for range serve.DeviceRuns {
+		wg.Go(func() {
+			if err := others.Do(t.Context(), &queue.Request{Rows: 1}); err != nil {
+				t.Error(err)
+			}
+		})
+		<-busy
+	}
+	return func() { close(release) }
 }
 
 // same compares the answer to a request of random rows with what a model gives for them.
