@@ -42,7 +42,7 @@ func tagged(t *testing.T, env []string, args ...string) (string, error) {
 	}
 	own := []string{args[0], "-tags", "cuda"}
 	if args[0] == "test" {
-		own = append(own, "-timeout=0") // that of this test holds
+		own = append(own, "-timeout=0", "-vet=off", "-ldflags=-w") // the time of this test holds
 	}
 	c := exec.CommandContext(t.Context(), "go", append(own, args[1:]...)...)
 	c.Env = append(append(os.Environ(), "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -I"+dir), env...)
