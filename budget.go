@@ -559,7 +559,7 @@ func (s *sizing) before(ctx context.Context) (g *ir.Graph, pc *passes.Context, d
 	c := s.o
 	c.Prune.Sparsity, c.Prune.Layers, c.Prune.Allocate = 0.5, s.o.Prune.Layers, PerLayer
 	c.Debug = DebugOptions{}
-	seen, done := observer(&c)
+	seen, done := observer(&c, nil)
 	defer func() {
 		if err != nil {
 			done()

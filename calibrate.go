@@ -3,6 +3,7 @@ package spc
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -11,6 +12,7 @@ import (
 	"spc/backend"
 	"spc/backend/cpu"
 	"spc/internal/debug"
+	"spc/internal/mapped"
 	"spc/internal/memory"
 	"spc/internal/spool"
 	"spc/ir"
@@ -22,13 +24,13 @@ import (
 
 // observer sees the calibration samples on the CPU; it is nil where there are none.
 // done ends its threads.
-func observer(o *CompileOptions) (seen *calib.Observer, done func()) {
+func observer(o *CompileOptions, w *weights) (seen *calib.Observer, done func()) {
 	if o.Calibration.Inputs == nil {
 		return nil, func() {}
 	}
 	threads := o.Calibration.Threads
 	blas := cpu.NewBLAS(threads)
-	seen = &calib.Observer{Inputs: calibration(o), Run: calibrator(threads), Kernels: blas.Kernels()}
+	seen = &calib.Observer{Inputs: calibration(o), Run: calibrator(threads, w), Kernels: blas.Kernels()}
 	if folder := o.Calibration.Spool; folder != "" && spool.Nameless {
 		seen.Room = calib.NewRoom(int(min(math.MaxInt, cmp.Or(o.Calibration.Memory, defaultMemory()))), folder)
 	}
@@ -107,7 +109,7 @@ func calibration(o *CompileOptions) calib.Inputs {
 // calibrator evaluates graphs on the CPU, with operators fused as in compiled models.
 // Each sample is evaluated on one thread, as many at the same time as there are
 // threads: what they give then does not depend on their number.
-func calibrator(threads int) calib.Runner {
+func calibrator(threads int, w *weights) calib.Runner {
 	if threads == 0 {
 		threads = cpu.Cores()
 	}
@@ -115,9 +117,10 @@ func calibrator(threads int) calib.Runner {
 		if err := passes.Fuse(g); err != nil {
 			return err
 		}
-		p, err := cpu.Device{}.Load(g, backend.Options{Threads: 1})
+		back := w.lend()
+		p, err := cpu.Device{}.Load(g, backend.Options{Threads: 1, Closed: back})
 		if err != nil {
-			return err
+			return errors.Join(err, back())
 		}
 		defer p.Close()
 		ctx, cancel := context.WithCancel(ctx)
@@ -168,7 +171,7 @@ func (f *flight) outputs(n int) []*tensor.Tensor {
 func (f *flight) start(out []*tensor.Tensor, evaluate func() error) {
 	r := run{out, make(chan error, 1)}
 	f.runs = append(f.runs, r)
-	go func() { r.done <- evaluate() }()
+	go func() { r.done <- mapped.Guard(evaluate) }()
 }
 
 // land shows the outputs of the first sample once they are there.
@@ -179,7 +182,7 @@ func (f *flight) land() error {
 	r := f.runs[0]
 	f.runs = f.runs[1:]
 	f.landed++
-	if err := <-r.done; err != nil {
+	if err := mapped.Raise(<-r.done); err != nil {
 		return fmt.Errorf("calibration sample %d: %w", f.landed, err)
 	}
 	if err := f.see(r.out); err != nil {

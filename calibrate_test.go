@@ -6,9 +6,12 @@ import (
 	"iter"
 	"slices"
 	"testing"
+	"time"
 
 	"spc/backend/ref"
+	"spc/internal/spool"
 	"spc/ir"
+	"spc/ir/onnx"
 	"spc/ir/tensor"
 	"spc/passes/calib"
 	"spc/tests/graphtest"
@@ -68,7 +71,7 @@ func TestObserverSeesWhatTheInterpreterComputes(t *testing.T) {
 	for s := range o.Calibration.Inputs(t.Context(), nil) {
 		samples = append(samples, s["x"])
 	}
-	seen, done := observer(o)
+	seen, done := observer(o, nil)
 	defer done()
 	tw := calib.NewTwins(g)
 	w := g.WeightUses()[0].Value
@@ -120,7 +123,7 @@ func TestMomentsAreTheSameForAnyNumberOfThreads(t *testing.T) {
 	var first *calib.Gram
 	for _, threads := range []int{1, 2, 3} {
 		o := &CompileOptions{Calibration: Calibration{Threads: threads, Inputs: samplesOf("x", 50, 7, 1, 30, 12)}}
-		seen, done := observer(o)
+		seen, done := observer(o, nil)
 		gram, err := calib.GramOf(t.Context(), seen.Frontier(g, 0), g.WeightUses()[1], calib.GramOptions{})
 		done()
 		if err != nil {
@@ -160,7 +163,7 @@ func TestCalibratorKeepsTheOrder(t *testing.T) {
 		}
 		run := func(n int, end error, see func([]*tensor.Tensor) error) error {
 			seen, taken = nil, nil
-			return calibrator(threads)(t.Context(), graphtest.Parse(t, block), in(n, end), see)
+			return calibrator(threads, nil)(t.Context(), graphtest.Parse(t, block), in(n, end), see)
 		}
 		if err := run(6, nil, see); err != nil || !slices.Equal(seen, sizes) {
 			t.Errorf("%d threads: saw %v (%v), want %v", threads, seen, err, sizes)
@@ -186,7 +189,7 @@ func TestCalibratorKeepsTheOrder(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := calibrator(threads)(ctx, graphtest.Parse(t, block), in(6, nil), see); !errors.Is(err, context.Canceled) {
+		if err := calibrator(threads, nil)(ctx, graphtest.Parse(t, block), in(6, nil), see); !errors.Is(err, context.Canceled) {
 			t.Errorf("%d threads: %v, want that of the context", threads, err)
 		}
 	}
@@ -209,7 +212,7 @@ func TestSamplesMayShareATensor(t *testing.T) {
 	}
 	var grams []*calib.Gram
 	for _, inputs := range []func(context.Context, []Port) iter.Seq2[map[string]*tensor.Tensor, error]{own, shared} {
-		seen, done := observer(&CompileOptions{Calibration: Calibration{Threads: 3, Inputs: inputs}})
+		seen, done := observer(&CompileOptions{Calibration: Calibration{Threads: 3, Inputs: inputs}}, nil)
 		gram, err := calib.GramOf(t.Context(), seen.Frontier(g, 0), g.WeightUses()[1], calib.GramOptions{})
 		done()
 		if err != nil {
@@ -219,5 +222,63 @@ func TestSamplesMayShareATensor(t *testing.T) {
 	}
 	if !slices.Equal(grams[0].XX, grams[1].XX) {
 		t.Error("samples that share a tensor are seen as others")
+	}
+}
+
+// Files that are lent stay open for those that read them, though the owner has closed them.
+func TestWeightsAreLent(t *testing.T) {
+	w := &weights{info: &onnx.Info{}, spool: spool.New(t.TempDir())}
+	x := tensor.New(tensor.F32, spooled/4)
+	w.settle(x)
+	if !w.spool.Has(x.Bytes()) {
+		t.Skip("files are not mapped here")
+	}
+	first, second := w.lend(), w.lend()
+	for i, close := range []func() error{w.close, first, first, second} {
+		if err := close(); err != nil {
+			t.Error(err)
+		}
+		if have := w.spool.Has(x.Bytes()); have != (i < 3) {
+			t.Fatalf("after close %d: open is %t", i, have)
+		}
+	}
+	if err := (*weights)(nil).lend()(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Programs on samples give back what was lent to them, when they are done and when they are cancelled.
+func TestProgramsOnSamplesGiveWeightsBack(t *testing.T) {
+	w := &weights{}
+	run := calibrator(2, w)
+	in := func(yield func([]*tensor.Tensor, error) bool) {
+		for range 4 {
+			if !yield([]*tensor.Tensor{tensor.New(tensor.F32, 2, 4, 6)}, nil) {
+				return
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, stop := range []int{9, 2} {
+		seen := 0
+		err := run(ctx, graphtest.Parse(t, block), in, func([]*tensor.Tensor) error {
+			if w.lent.Load() != 1 {
+				t.Errorf("lent to %d programs, want 1", w.lent.Load())
+			}
+			if seen++; seen == stop {
+				cancel()
+			}
+			return nil
+		})
+		if (err != nil) != (stop == 2) {
+			t.Error(err)
+		}
+	}
+	for until := time.Now().Add(time.Minute); w.lent.Load() > 0 && time.Now().Before(until); {
+		time.Sleep(time.Millisecond)
+	}
+	if n := w.lent.Load(); n != 0 {
+		t.Errorf("still lent to %d", n)
 	}
 }

@@ -227,7 +227,7 @@ func build(ctx context.Context, o CompileOptions, k *kept, w *weights) (*Model, 
 	if err := cmp.Or(checkThreads(option.CalibrationThreads, o.Calibration.Threads), o.Calibration.checkMemory()); err != nil {
 		return nil, err
 	}
-	seen, done := observer(&o)
+	seen, done := observer(&o, w)
 	defer done()
 	c, err := o.passContext(seen)
 	if err != nil {
@@ -248,8 +248,7 @@ func build(ctx context.Context, o CompileOptions, k *kept, w *weights) (*Model, 
 	if o.Progress != nil {
 		o.Progress("import", 0, 1)
 	}
-	// With samples the model runs, which leaves goroutines behind where it is cancelled: see weights.read.
-	how := onnx.Options{Places: k != nil, Views: seen == nil}
+	how := onnx.Options{Places: k != nil, Views: true}
 	var info *onnx.Info
 	if m.graph, info, err = (&ImportOptions{o.Model, o.Bytes, o.Shapes, o.Dims}).read(how); err != nil {
 		return nil, err

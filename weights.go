@@ -2,6 +2,8 @@ package spc
 
 import (
 	"errors"
+	"sync"
+	"sync/atomic"
 
 	"spc/internal/memory"
 	"spc/internal/spool"
@@ -15,18 +17,29 @@ import (
 type weights struct {
 	info  *onnx.Info  // of the model that was read; may be nil
 	spool *spool.File // of what passes make; may be nil
+
+	lent atomic.Int64 // to how many programs, less one once close was called
 }
 
 // spooled is the size from which on a tensor lies in the spool: smaller ones are not worth a mapping.
 const spooled = 1 << 18
 
-// read notes what was read of the model, and has passes settle what they make. Where samples are seen the model runs, which leaves
-// goroutines behind where it is cancelled: its weights stay in memory.
+// read notes what was read of the model, and has passes settle what they make.
 func (w *weights) read(info *onnx.Info, c *passes.Context) {
 	w.info = info
-	if w.spool != nil && c.Prune.Observer == nil {
+	if w.spool != nil {
 		c.Settle, c.Unsettle = w.settle, w.drop
 	}
+}
+
+// lend keeps the files open, though close was called, until the function that it returns is called: programs on samples have
+// goroutines that read weights for a while after they were cancelled. Nil weights have no files.
+func (w *weights) lend() (back func() error) {
+	if w == nil {
+		return func() error { return nil }
+	}
+	w.lent.Add(1)
+	return sync.OnceValue(w.close)
 }
 
 // settle has the elements of a tensor that a pass has made lie in the spool, if there is one.
@@ -69,8 +82,11 @@ func (w *weights) keep(g *ir.Graph) {
 	}
 }
 
-// close closes the files.
+// close closes the files once none is lent.
 func (w *weights) close() error {
+	if w.lent.Add(-1) >= 0 {
+		return nil
+	}
 	err := w.spool.Close()
 	if w.info != nil {
 		err = errors.Join(err, w.info.Close())

@@ -259,12 +259,7 @@ var Pipeline = []Pass{
 			if !c.Quant.Rounds() {
 				return 0, nil
 			}
-			r, err := quant.Run(ctx, g, *c.Quant)
-			if err != nil {
-				return 0, err
-			}
-			c.Report.Quant = r
-			return r.Products, nil
+			return c.quantise(ctx, g)
 		},
 		Stages: func(c *Context, g *ir.Graph) []pace.Stage {
 			if !c.Quant.Rounds() {
@@ -321,12 +316,7 @@ var Pipeline = []Pass{
 			if c.Quant == nil || c.Quant.Rounds() {
 				return 0, nil
 			}
-			r, err := quant.Run(ctx, g, *c.Quant)
-			if err != nil {
-				return 0, err
-			}
-			c.Report.Quant = r
-			return r.Products, nil
+			return c.quantise(ctx, g)
 		},
 		Stages: func(c *Context, g *ir.Graph) []pace.Stage {
 			if c.Quant == nil || c.Quant.Rounds() {
@@ -434,6 +424,18 @@ func roundHalves(_ context.Context, c *Context, g *ir.Graph) (int, error) {
 	}
 	c.Choose.Half = c.halves.Type(g)
 	return c.halves.Round(g), nil
+}
+
+// quantise does what Quant says.
+func (c *Context) quantise(ctx context.Context, g *ir.Graph) (int, error) {
+	o := *c.Quant
+	o.Settle = c.Settle
+	r, err := quant.Run(ctx, g, o)
+	if err != nil {
+		return 0, err
+	}
+	c.Report.Quant = r
+	return r.Products, nil
 }
 
 // masks returns where the prunable weights are not zero.

@@ -42,8 +42,16 @@ func (o *Observer) Between(ctx context.Context, dense, changed *ir.Graph, budget
 		return nil, 0, err
 	}
 	d, n, runs := NewDivergence(dense), len(dense.Outputs), min(samples, most)
-	err = front.SeeSome(ctx, both.Outputs, func(i int) bool { return (i+1)*runs/samples > i*runs/samples }, func(_ int, out []*tensor.Tensor) error {
-		return d.Add(out[:n], out[n:])
-	})
+	picked := func(i int) bool { return (i+1)*runs/samples > i*runs/samples }
+	if runs < samples && front.far(len(both.Nodes)) { // on the way there it would evaluate all samples
+		some := *o
+		some.Inputs = o.Inputs.Some(picked)
+		return some.Between(ctx, dense, changed, budget, runs)
+	}
+	front.Keep(both.Outputs...)
+	if err := front.Approach(ctx, len(both.Nodes)); err != nil {
+		return nil, 0, err
+	}
+	err = front.SeeSome(ctx, both.Outputs, picked, func(_ int, out []*tensor.Tensor) error { return d.Add(out[:n], out[n:]) })
 	return d, runs, err
 }

@@ -1,9 +1,13 @@
 package calib_test
 
 import (
+	"context"
+	"fmt"
+	"iter"
 	"math"
 	"testing"
 
+	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/calib"
 	"spc/tests/graphtest"
@@ -61,6 +65,68 @@ func TestBetweenIsTheDivergenceOfGraphsOfOtherNodes(t *testing.T) {
 	}
 	if _, _, err := (&lab{samples: samples}).observer().Between(t.Context(), dense, graphtest.Parse(t, `graph "g"(%x: f32[n,2]) { return %x, %x }`), 0, 9); err == nil {
 		t.Error("graphs of other outputs are compared")
+	}
+}
+
+// Where constants are large, few of them are read at a time, and the distances are the same, on some samples as on all.
+func TestBetweenReadsFewConstantsAtATime(t *testing.T) {
+	build := func(end string) *ir.Graph {
+		text := "graph \"g\"(%x: f32[n,2]) {\n"
+		last := "%x"
+		for i := range 6 {
+			text += fmt.Sprintf("  %%w%d: f32[2,2] = const {1.0, 0.%d, -0.5, %s}\n  %%h%d: f32[n,2] = MatMul \"m%d\" (%s, %%w%d)\n", i, i, end, i, i, last, i)
+			last = fmt.Sprintf("%%h%d", i)
+		}
+		return graphtest.Parse(t, text+"  return "+last+"\n}")
+	}
+	dense, changed := build("1.0"), build("0.5")
+	l := &lab{}
+	for i := range 9 {
+		l.samples = append(l.samples, []*tensor.Tensor{tensor.From([]float32{float32(i), 1, -1, float32(i) / 2}, 2, 2)})
+	}
+	most := 0
+	watched := func(folder string) *calib.Observer {
+		o := l.observer()
+		run := o.Run
+		o.Run = func(ctx context.Context, g *ir.Graph, in iter.Seq2[[]*tensor.Tensor, error], see func([]*tensor.Tensor) error) error {
+			bytes := 0
+			for _, v := range g.Constants() {
+				bytes += len(v.Const.Bytes())
+			}
+			most = max(most, bytes)
+			return run(ctx, g, in, see)
+		}
+		if folder != "" {
+			o.Room = calib.NewRoom(1<<20, folder)
+		}
+		return o
+	}
+	for _, samples := range []int{4, 9} {
+		whole, _, err := watched("").Between(t.Context(), dense, changed, 0, samples)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if most != 2*6*16 {
+			t.Errorf("%d bytes of constants are read together, want those of both", most)
+		}
+		back := calib.SetApproach(40)
+		most = 0
+		o := watched(t.TempDir())
+		steps, runs, err := o.Between(t.Context(), dense, changed, 0, samples)
+		back()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if most != 2*16 || runs != samples {
+			t.Errorf("%d samples of %d: %d bytes of constants are read together, want %d", runs, samples, most, 2*16)
+		}
+		if a, b := whole.Distances(), steps.Distances(); a[0].Divergence == 0 || math.Abs(a[0].Divergence-b[0].Divergence) > 1e-9 || a[0].Others != b[0].Others {
+			t.Errorf("%d samples: %+v in steps, want %+v", samples, b, a)
+		}
+		if memory, file := o.Room.Left(); memory+int(file) > 0 {
+			t.Errorf("%d and %d bytes are kept", memory, file)
+		}
+		most = 0
 	}
 }
 

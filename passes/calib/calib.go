@@ -27,6 +27,23 @@ import (
 // error ends the sequence.
 type Inputs func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, error]
 
+// Some yields those that take chooses by their numbers.
+func (inputs Inputs) Some(take func(i int) bool) Inputs {
+	return func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
+		return func(yield func([]*tensor.Tensor, error) bool) {
+			i := 0
+			for in, err := range inputs(ctx, g) {
+				if err != nil || take(i) {
+					if !yield(in, err) || err != nil {
+						return
+					}
+				}
+				i++
+			}
+		}
+	}
+}
+
 // Runner evaluates g, which it may change, on each of the inputs and calls see with the
 // outputs, in the order of the inputs. The tensors change after see has returned, but
 // for those that it took by setting their places in the slice to nil. Inputs are read, and

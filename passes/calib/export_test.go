@@ -8,6 +8,13 @@ import (
 // Pick shows which columns are summed over.
 func Pick(n, quota, sample int) []int { return pick(nil, n, quota, sample) }
 
+// SetApproach sets how many bytes of constants Approach evaluates together, and returns what sets it back.
+func SetApproach(bytes int) (back func()) {
+	was := approachBytes
+	approachBytes = bytes
+	return func() { approachBytes = was }
+}
+
 // ReadSurvey reads the file of a survey with the key that it has, so that it is not
 // refused for that, and decodes all of it.
 func ReadSurvey(b []byte) error {

@@ -321,6 +321,49 @@ func (f *Frontier) Advance(ctx context.Context, to int) error {
 	return nil
 }
 
+// approachBytes is how many bytes of constants nodes read that Approach evaluates together.
+var approachBytes = 64 << 20
+
+// Approach advances to the one before node to in steps, where what is kept has room: the nodes of each read so many bytes of constants at
+// most, or are one, since what evaluates them may hold these in memory. It does nothing where all nodes may be evaluated together.
+func (f *Frontier) Approach(ctx context.Context, to int) error {
+	if !f.far(to) {
+		return nil
+	}
+	for f.at < to {
+		p := f.at + 1
+		for p < to && f.reads(f.at, p+1) <= approachBytes {
+			p++
+		}
+		if err := f.Advance(ctx, p); err != nil {
+			return err
+		}
+		if f.at < p { // there was no room
+			return nil
+		}
+	}
+	return nil
+}
+
+// far reports whether Approach takes steps.
+func (f *Frontier) far(to int) bool {
+	return f.o.Room != nil && f.at < to && f.reads(f.at, to) > approachBytes
+}
+
+// reads is how many bytes of constants the nodes from a position to another one read.
+func (f *Frontier) reads(from, to int) (bytes int) {
+	seen := map[*tensor.Tensor]bool{}
+	for _, n := range f.g.Nodes[from:to] {
+		n.Reads(func(v *ir.Value) {
+			if c := v.Const; c != nil && !seen[c] {
+				seen[c] = true
+				bytes += len(c.Bytes())
+			}
+		})
+	}
+	return bytes
+}
+
 // advance moves the position to p, where the values cross, unless they turn out to
 // be larger than the budget, or where that is not known before, those of the first
 // samples as large as if all were.

@@ -101,7 +101,7 @@ func (f *fitter) try(name string, sparsities []float64) (*trial, float64, error)
 // sees is the observer of some of the samples.
 func (f *fitter) sees(take func(i int) bool) *calib.Observer {
 	o := *f.Observer
-	o.Inputs = some(o.Inputs, take)
+	o.Inputs = o.Inputs.Some(take)
 	return &o
 }
 
@@ -169,15 +169,21 @@ func (f *fitter) build(stage string, sparsities []float64, o *calib.Observer) (_
 			return nil, nil, err
 		}
 		t.edits[k] = e
-		e.put(t.twins, l)
+		if e.w = f.settled(e.w); slices.Equal(e.w, l.weights) {
+			e.w = l.weights
+		}
+		c := e.put(t.twins, l)
+		if f.Settle != nil && c != l.Value.Const {
+			f.Settle(c)
+		}
 	}
 	f.report(stage, len(f.layers), len(f.layers))
 	return t, front, nil
 }
 
 // put makes the edit in the pruned copy of the layer. Weights that are the dense model's
-// are its very constant, so that both copies of the node are known to be the same.
-func (e *edit) put(t *calib.Twins, l *layer) {
+// are its very constant, so that both copies of the node are known to be the same. It returns the constant.
+func (e *edit) put(t *calib.Twins, l *layer) *tensor.Tensor {
 	c := l.Value.Const
 	if !slices.Equal(e.w, l.weights) {
 		c = l.View.Tensor(tensor.From(e.w, l.rows, l.cols), c.Shape())
@@ -186,6 +192,7 @@ func (e *edit) put(t *calib.Twins, l *layer) {
 	if e.bias != nil {
 		t.SetInput(l.Node, biasInput, tensor.From(e.bias, l.rows))
 	}
+	return c
 }
 
 func (f *fitter) report(stage string, done, total int) {

@@ -1,12 +1,8 @@
 package fit
 
 import (
-	"context"
-	"iter"
 	"slices"
 
-	"spc/ir"
-	"spc/ir/tensor"
 	"spc/passes/calib"
 	"spc/passes/obs"
 )
@@ -210,6 +206,7 @@ func (f *fitter) curve(l *layer, g *calib.Gram) error {
 		}
 	}
 	l.loss, l.trial, err = at(s, sparsity)
+	l.trial = f.settled(l.trial)
 	return err
 }
 
@@ -281,21 +278,4 @@ func (f *fitter) divergences(stage string, twins *calib.Twins, change func(k int
 	}
 	f.report(stage, len(f.layers), len(f.layers))
 	return out, nil
-}
-
-// some yields those of the inputs, count in all, that take says.
-func some(inputs calib.Inputs, take func(i int) bool) calib.Inputs {
-	return func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
-		return func(yield func([]*tensor.Tensor, error) bool) {
-			i := 0
-			for in, err := range inputs(ctx, g) {
-				if err != nil || take(i) {
-					if !yield(in, err) || err != nil {
-						return
-					}
-				}
-				i++
-			}
-		}
-	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"spc/ir"
 	"spc/ir/option"
+	"spc/ir/tensor"
 	"spc/passes/calib"
 	"spc/passes/permute"
 	"spc/passes/prune"
@@ -351,9 +352,19 @@ func (f *fitter) layer(i int) *layer {
 	m := f.plan.Matrix(i)
 	l := &layer{WeightUse: f.plan.Use(i), at: i, rows: m.Rows, cols: m.Cols, weights: m.Weights, pattern: f.plan.Pattern(i), target: f.plan.Target(i)}
 	if m.Transposed {
-		l.weights = transposed(m.Weights, m.Rows, m.Cols)
+		l.weights = f.settled(transposed(m.Weights, m.Rows, m.Cols))
 	}
 	return l
+}
+
+// settled returns numbers where Settle has them lie, which are only to be read.
+func (f *fitter) settled(w []float32) []float32 {
+	if f.Settle == nil {
+		return w
+	}
+	t := tensor.From(w, len(w))
+	f.Settle(t)
+	return t.F32s()
 }
 
 func (f *fitter) run(out *Result) error {
@@ -457,6 +468,9 @@ func (f *fitter) adopt(t *trial, out *Result) error {
 	dense := f.graph.Clone()
 	for k, l := range f.layers {
 		f.plan.Set(l.at, t.edits[k].w)
+		if f.Settle != nil {
+			f.Settle(l.Value.Const)
+		}
 		if b := t.edits[k].bias; b != nil {
 			setBias(l.Node, b)
 		}

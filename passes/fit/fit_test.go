@@ -105,7 +105,7 @@ func observer(runs int) *calib.Observer {
 // unjudged is an observer without the runs by which training is judged.
 func unjudged(o *calib.Observer) *calib.Observer {
 	out := *o
-	out.Inputs = some(o.Inputs, func(i int) bool { return i%8 != 7 })
+	out.Inputs = o.Inputs.Some(func(i int) bool { return i%8 != 7 })
 	return &out
 }
 

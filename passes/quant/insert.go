@@ -33,6 +33,8 @@ type Options struct {
 	// biases, and both operands of an Add that follows a product.
 	Portable bool
 	Progress func(stage string, done, total int)
+	// Settle, where it is set, has the elements of a weight that was rounded lie elsewhere than in memory.
+	Settle func(t *tensor.Tensor)
 }
 
 // Result says what was quantised.

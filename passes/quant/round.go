@@ -106,6 +106,9 @@ func (o *Options) roundAll(ctx context.Context, g *ir.Graph, uses []ir.WeightUse
 		shape := u.Value.Const.Shape()
 		grid := st.Grid(scales, w.Dim(0)).Tensor(u.View, shape)
 		u.Value.SetConst(u.View.Tensor(tensor.From(rounded, w.Shape()...), shape))
+		if o.Settle != nil {
+			o.Settle(u.Value.Const)
+		}
 		if seen != nil {
 			seen.twins.SetConst(u.Value, u.Value.Const)
 		}

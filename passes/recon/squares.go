@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"spc/internal/mapped"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/calib"
@@ -192,7 +193,7 @@ func (s *squarer) start(in []*tensor.Tensor) error {
 	}
 	i := s.started
 	f := s.ring[i%len(s.ring)]
-	go func() { f.done <- s.gradients(f.pass, in, i) }()
+	go func() { f.done <- mapped.Guard(func() error { return s.gradients(f.pass, in, i) }) }()
 	s.started++
 	return nil
 }
@@ -256,7 +257,7 @@ func (e *end) draw(u []float32, y *tensor.Tensor, rng *rand.Rand) {
 // in the order of the samples.
 func (s *squarer) land() error {
 	f := s.ring[s.landed%len(s.ring)]
-	err := <-f.done
+	err := mapped.Raise(<-f.done)
 	if s.landed++; err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"spc/internal/mapped"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -396,7 +397,7 @@ func (t *trainer) each(ctx context.Context, index []int, chunk int, run func(w *
 				w.sum = 0
 				err := ctx.Err()
 				if err == nil {
-					err = run(w, chunks[k])
+					err = mapped.Guard(func() error { return run(w, chunks[k]) })
 				}
 				lock.Lock()
 				for finished < k && failed == nil {
@@ -413,7 +414,7 @@ func (t *trainer) each(ctx context.Context, index []int, chunk int, run func(w *
 		})
 	}
 	wait.Wait()
-	return failed
+	return mapped.Raise(failed)
 }
 
 // mean is the mean loss of the samples.

@@ -3,6 +3,8 @@ package large_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +13,8 @@ import (
 	"testing"
 
 	"spc"
+	"spc/data"
+	"spc/ir/tensor"
 	"spc/tests/large"
 )
 
@@ -34,8 +38,9 @@ func TestMemoryIsNotOfTheWholeModel(t *testing.T) {
 	}
 	command := built(t)
 	for name, args := range map[string][]string{
-		"compile": {"compile", "--sparsity", "0.8"},
-		"prune":   {"prune", "--sparsity", "0.5"},
+		"compile":      {"compile", "--sparsity", "0.8"},
+		"prune":        {"prune", "--sparsity", "0.5"},
+		"with samples": {"compile", "--sparsity", "0.5", "--calib", "random:2", "--prune", "wanda", "--allocate", "layer"},
 	} {
 		took := map[int]int{}
 		for _, layers := range []int{8, 24} {
@@ -63,6 +68,65 @@ func TestMemoryIsNotOfTheWholeModel(t *testing.T) {
 		if took[24]-took[8] > more/4 {
 			t.Errorf("%s: %d MB for %d MB of weights more, %d MB in all", name, (took[24]-took[8])>>20, more>>20, took[24]>>20)
 		}
+	}
+}
+
+// calibrated are ways to compile by what samples show.
+var calibrated = map[string]spc.CompileOptions{
+	"obs":   {Prune: spc.PruneOptions{Sparsity: 0.5}},
+	"swaps": {Prune: spc.PruneOptions{Sparsity: 0.5, Allocate: spc.PerLayer, Refine: "swaps"}},
+	"gates": {Prune: spc.PruneOptions{Sparsity: 0.5, Allocate: spc.PerLayer, Method: "gates"}},
+	"ends":  {Prune: spc.PruneOptions{Sparsity: 0.5, Allocate: spc.PerLayer, Reconstruct: spc.Recipe{"model": 1, "blocks": 1}}},
+	"codes": {Prune: spc.PruneOptions{Sparsity: 0.5, Allocate: spc.PerLayer}, Quantize: spc.QuantizeOptions{Type: tensor.I4}},
+	"i8":    {Quantize: spc.QuantizeOptions{Type: tensor.I8}},
+}
+
+// drawn yields so many samples.
+func drawn(n int) func(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+	return func(_ context.Context, ports []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+		return func(yield func(map[string]*tensor.Tensor, error) bool) {
+			for i := range n {
+				x, err := data.Random{Seed: uint64(i)}.Tensor(ports[0].Name, tensor.F32, []int{1, ports[0].Dims[1].Size()}, 0)
+				if !yield(map[string]*tensor.Tensor{ports[0].Name: x}, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// With samples, too, weights that wait in a file change nothing.
+func TestASpoolChangesNothingOfWhatSamplesShow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
+	dir := t.TempDir()
+	m := large.Model{Layers: 3, Width: 264, Seed: 3, External: "w.bin"}
+	in := filepath.Join(dir, "m.onnx")
+	if err := m.Write(in); err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range calibrated {
+		o.Model, o.Prune.KeepNone = in, true
+		o.Calibration = spc.Calibration{Inputs: drawn(4)}
+		var compiled [2]bytes.Buffer
+		for i, folder := range []string{"", dir} {
+			o.Spool, o.Calibration.Spool = folder, folder
+			c, err := spc.Compile(t.Context(), o)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if err := errors.Join(c.Write(&compiled[i]), c.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(compiled[0].Bytes(), compiled[1].Bytes()) {
+			t.Errorf("%s: with a spool other bytes are written", name)
+		}
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 2 {
+		t.Errorf("%v, the folder has %v", err, left)
 	}
 }
 
