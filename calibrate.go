@@ -12,7 +12,6 @@ import (
 	"spc/backend"
 	"spc/backend/cpu"
 	"spc/internal/debug"
-	"spc/internal/mapped"
 	"spc/internal/memory"
 	"spc/internal/spool"
 	"spc/ir"
@@ -117,10 +116,9 @@ func calibrator(threads int, w *weights) calib.Runner {
 		if err := passes.Fuse(g); err != nil {
 			return err
 		}
-		back := w.lend()
-		p, err := cpu.Device{}.Load(g, backend.Options{Threads: 1, Closed: back})
+		p, err := onLoan(g, w)
 		if err != nil {
-			return errors.Join(err, back())
+			return err
 		}
 		defer p.Close()
 		ctx, cancel := context.WithCancel(ctx)
@@ -141,6 +139,17 @@ func calibrator(threads int, w *weights) calib.Runner {
 		}
 		return f.all()
 	}
+}
+
+// onLoan loads a program that weights are lent to until nothing reads them any more.
+func onLoan(g *ir.Graph, w *weights) (p backend.Program, err error) {
+	back := w.lend()
+	defer func() {
+		if p == nil {
+			err = errors.Join(err, back())
+		}
+	}()
+	return cpu.Device{}.Load(g, backend.Options{Threads: 1, Closed: back})
 }
 
 // flight is the samples that are being evaluated, the first one first.
@@ -171,7 +180,7 @@ func (f *flight) outputs(n int) []*tensor.Tensor {
 func (f *flight) start(out []*tensor.Tensor, evaluate func() error) {
 	r := run{out, make(chan error, 1)}
 	f.runs = append(f.runs, r)
-	go func() { r.done <- mapped.Guard(evaluate) }()
+	go func() { r.done <- evaluate() }()
 }
 
 // land shows the outputs of the first sample once they are there.
@@ -182,7 +191,7 @@ func (f *flight) land() error {
 	r := f.runs[0]
 	f.runs = f.runs[1:]
 	f.landed++
-	if err := mapped.Raise(<-r.done); err != nil {
+	if err := <-r.done; err != nil {
 		return fmt.Errorf("calibration sample %d: %w", f.landed, err)
 	}
 	if err := f.see(r.out); err != nil {

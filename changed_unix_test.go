@@ -21,6 +21,7 @@ import (
 	"spc/ir/onnx/onnxpb"
 	"spc/ir/tensor"
 	"spc/tests/archs"
+	"spc/tests/large"
 )
 
 // wide returns a model of products that stream their weights, one of which an operator
@@ -296,6 +297,56 @@ func TestTruncatingDuringRuns(t *testing.T) {
 		}
 		if err := m.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// Where external data are truncated while samples show what weights do, that is the error, whatever reads them.
+func TestTruncatedWeightsAreAnErrorWithSamples(t *testing.T) {
+	thorough(t)
+	pruned := func(o spc.PruneOptions) spc.CompileOptions {
+		o.Sparsity, o.Allocate, o.KeepNone = 0.5, spc.PerLayer, true
+		return spc.CompileOptions{Prune: o}
+	}
+	for name, o := range map[string]spc.CompileOptions{
+		"obs":         pruned(spc.PruneOptions{}),
+		"wanda":       pruned(spc.PruneOptions{Method: "wanda"}),
+		"taylor":      pruned(spc.PruneOptions{Method: "taylor"}),
+		"gates":       pruned(spc.PruneOptions{Method: "gates"}),
+		"snows":       pruned(spc.PruneOptions{Refine: "snows"}),
+		"reconstruct": pruned(spc.PruneOptions{Reconstruct: spc.Recipe{"model": 1, "blocks": 1}}),
+		"int4":        {Quantize: spc.QuantizeOptions{Type: tensor.I4}},
+		"int8":        {Quantize: spc.QuantizeOptions{Type: tensor.I8}},
+	} {
+		// At the third sample of those that are counted, and the second of those that are run, which has others in flight beside it.
+		for threads, at := range map[int]int{1: 3, 3: 6} {
+			dir := t.TempDir()
+			m := large.Model{Layers: 2, Width: 512, Seed: 5, External: "w.bin"} // which are views of it from 1 MB on
+			o.Model, o.Spool = filepath.Join(dir, "m.onnx"), dir
+			if err := m.Write(o.Model); err != nil {
+				t.Fatal(err)
+			}
+			o.Calibration.Threads = threads
+			seen := 0
+			o.Calibration.Inputs = func(_ context.Context, ports []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+				return func(yield func(map[string]*tensor.Tensor, error) bool) {
+					for seed := range uint64(4) {
+						if seen++; seen == at {
+							truncate(t, filepath.Join(dir, "w.bin"))
+						}
+						if !yield(randomOf(ports, seed, 1), nil) {
+							return
+						}
+					}
+				}
+			}
+			c, err := spc.Compile(t.Context(), o)
+			if err == nil {
+				c.Close()
+			}
+			if seen >= at || threads == 1 { // what reads samples once keeps them
+				changed(t, name, err, filepath.Join(dir, "w.bin"))
+			}
 		}
 	}
 }

@@ -84,9 +84,9 @@ type CompileOptions struct {
 	// that it was called with before: the more is known of the model, the better the seconds that they are planned to take.
 	Plan func(stages []Stage)
 
-	// Spool, where it is set, is a folder with room for the weights, where a file without a name has what passes make of large ones
-	// until Close; those that no pass changes stay in the model's external data, which must not change until then. Memory is needed for
-	// few layers at a time, unless there are samples. CompileWithin has no use for it. Otherwise files may change once Compile or Prune has returned.
+	// Spool, where it is set, is a folder with room for the weights, with samples for three times that, where a file without a name has what
+	// passes make of large ones until Close; those that no pass changes stay in the model's external data, which must not change until then.
+	// Memory is needed for few layers at a time, unless what is asked for runs or ranks the whole model at once. CompileWithin has no use for it. Otherwise files may change once Compile or Prune has returned.
 	Spool string
 
 	small map[string]bool // weights that a budget has stored in the fewest bytes

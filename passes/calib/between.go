@@ -44,6 +44,7 @@ func (o *Observer) Between(ctx context.Context, dense, changed *ir.Graph, budget
 	d, n, runs := NewDivergence(dense), len(dense.Outputs), min(samples, most)
 	picked := func(i int) bool { return (i+1)*runs/samples > i*runs/samples }
 	if runs < samples && front.far(len(both.Nodes)) { // on the way there it would evaluate all samples
+		front.Close()
 		some := *o
 		some.Inputs = o.Inputs.Some(picked)
 		return some.Between(ctx, dense, changed, budget, runs)

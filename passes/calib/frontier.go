@@ -324,22 +324,20 @@ func (f *Frontier) Advance(ctx context.Context, to int) error {
 // approachBytes is how many bytes of constants nodes read that Approach evaluates together.
 var approachBytes = 64 << 20
 
-// Approach advances to the one before node to in steps, where what is kept has room: the nodes of each read so many bytes of constants at
-// most, or are one, since what evaluates them may hold these in memory. It does nothing where all nodes may be evaluated together.
+// Approach advances to the one before node to in steps, as far as what is kept fits the budget: the nodes of each read so many bytes of
+// constants at most, or are one, since what evaluates them may hold these in memory. It does nothing where all nodes may be evaluated together.
 func (f *Frontier) Approach(ctx context.Context, to int) error {
 	if !f.far(to) {
 		return nil
 	}
 	for f.at < to {
-		p := f.at + 1
-		for p < to && f.reads(f.at, p+1) <= approachBytes {
+		p := f.at
+		for read := f.reads(); p < to && (read(p) <= approachBytes || p == f.at); {
 			p++
 		}
-		if err := f.Advance(ctx, p); err != nil {
+		at := f.at
+		if err := f.Advance(ctx, p); err != nil || f.at == at {
 			return err
-		}
-		if f.at < p { // there was no room
-			return nil
 		}
 	}
 	return nil
@@ -347,21 +345,27 @@ func (f *Frontier) Approach(ctx context.Context, to int) error {
 
 // far reports whether Approach takes steps.
 func (f *Frontier) far(to int) bool {
-	return f.o.Room != nil && f.at < to && f.reads(f.at, to) > approachBytes
+	read := f.reads()
+	for p := f.at; p < to; p++ {
+		if read(p) > approachBytes {
+			return true
+		}
+	}
+	return false
 }
 
-// reads is how many bytes of constants the nodes from a position to another one read.
-func (f *Frontier) reads(from, to int) (bytes int) {
-	seen := map[*tensor.Tensor]bool{}
-	for _, n := range f.g.Nodes[from:to] {
-		n.Reads(func(v *ir.Value) {
+// reads returns what adds up the bytes of the constants that nodes read, one after the other.
+func (f *Frontier) reads() func(node int) (bytes int) {
+	seen, bytes := map[*tensor.Tensor]bool{}, 0
+	return func(node int) int {
+		f.g.Nodes[node].Reads(func(v *ir.Value) {
 			if c := v.Const; c != nil && !seen[c] {
 				seen[c] = true
 				bytes += len(c.Bytes())
 			}
 		})
+		return bytes
 	}
-	return bytes
 }
 
 // advance moves the position to p, where the values cross, unless they turn out to

@@ -169,13 +169,7 @@ func (f *fitter) build(stage string, sparsities []float64, o *calib.Observer) (_
 			return nil, nil, err
 		}
 		t.edits[k] = e
-		if e.w = f.settled(e.w); slices.Equal(e.w, l.weights) {
-			e.w = l.weights
-		}
-		c := e.put(t.twins, l)
-		if f.Settle != nil && c != l.Value.Const {
-			f.Settle(c)
-		}
+		f.settle(l, e, e.put(t.twins, l))
 	}
 	f.report(stage, len(f.layers), len(f.layers))
 	return t, front, nil

@@ -147,7 +147,7 @@ func (f *fitter) rankRows(name prune.Allocation) error {
 	for _, l := range f.layers {
 		s := rank(l)
 		if s != nil && f.plan.Matrix(l.at).Transposed {
-			s = transposed(s, l.cols, l.rows)
+			s = tensor.From(s, l.rows, l.cols).Permute(1, 0).F32s()
 		}
 		at[l.at] = s
 	}

@@ -206,7 +206,6 @@ func (f *fitter) curve(l *layer, g *calib.Gram) error {
 		}
 	}
 	l.loss, l.trial, err = at(s, sparsity)
-	l.trial = f.settled(l.trial)
 	return err
 }
 

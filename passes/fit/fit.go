@@ -7,6 +7,7 @@
 package fit
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -245,6 +246,9 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 	}
 	out := &Result{Method: string(o.Method)}
 	f := &fitter{ctx: ctx, Options: o, graph: g, plan: p, exact: exactWork}
+	if !f.layerwise() { // what has all weights in memory, and more than once, gains nothing
+		f.Settle = nil
+	}
 	var dense *ir.Graph
 	if o.Asks() && o.Observer != nil && !o.Unjudged && !o.sightless() {
 		dense = g.Clone()
@@ -352,19 +356,35 @@ func (f *fitter) layer(i int) *layer {
 	m := f.plan.Matrix(i)
 	l := &layer{WeightUse: f.plan.Use(i), at: i, rows: m.Rows, cols: m.Cols, weights: m.Weights, pattern: f.plan.Pattern(i), target: f.plan.Target(i)}
 	if m.Transposed {
-		l.weights = f.settled(transposed(m.Weights, m.Rows, m.Cols))
+		l.weights = tensor.From(m.Weights, m.Cols, m.Rows).Permute(1, 0).F32s()
+	}
+	if t := tensor.From(l.weights, len(l.weights)); f.Settle != nil && !t.Overlaps(l.Value.Const) {
+		f.Settle(t)
+		l.weights = t.F32s()
 	}
 	return l
 }
 
-// settled returns numbers where Settle has them lie, which are only to be read.
-func (f *fitter) settled(w []float32) []float32 {
+// layerwise reports whether layers are pruned one after the other, once, and nothing but that keeps anything of the size of all weights.
+func (f *fitter) layerwise() bool {
+	names := f.allocations()
+	return len(names) == 1 && names[0] == prune.PerLayer && f.Pattern.Masks() && f.Method != Gates && f.method().sees != seesSlopes && !f.trains() && !f.permutes()
+}
+
+// settle has the weights of an edit, and the constant of its model, lie where Settle has them; they are only to be read from now on.
+func (f *fitter) settle(l *layer, e *edit, c *tensor.Tensor) {
 	if f.Settle == nil {
-		return w
+		return
 	}
-	t := tensor.From(w, len(w))
+	t := tensor.From(e.w, len(e.w))
+	if bytes.Equal(t.Bytes(), tensor.From(l.weights, len(l.weights)).Bytes()) { // which slices.Equal does not tell of zeros
+		t = tensor.From(l.weights, len(l.weights))
+	}
 	f.Settle(t)
-	return t.F32s()
+	e.w = t.F32s()
+	if c != l.Value.Const {
+		f.Settle(c)
+	}
 }
 
 func (f *fitter) run(out *Result) error {
@@ -467,9 +487,10 @@ func (f *fitter) short(sparsities []float64) bool {
 func (f *fitter) adopt(t *trial, out *Result) error {
 	dense := f.graph.Clone()
 	for k, l := range f.layers {
-		f.plan.Set(l.at, t.edits[k].w)
-		if f.Settle != nil {
-			f.Settle(l.Value.Const)
+		if c := t.twins.Pruned(l.Value).Const; f.Settle != nil && c != l.Value.Const && c.DType() == l.Value.Const.DType() {
+			l.Value.SetConst(c) // the same as what Set makes, which lies elsewhere
+		} else {
+			f.plan.Set(l.at, t.edits[k].w)
 		}
 		if b := t.edits[k].bias; b != nil {
 			setBias(l.Node, b)
@@ -519,16 +540,6 @@ func (f *fitter) rebuild(dense *ir.Graph, o recon.Options, out *Result) error {
 		out.Rebuilt[1] = r.After
 	}
 	return nil
-}
-
-func transposed(w []float32, rows, cols int) []float32 {
-	out := make([]float32, len(w))
-	for c := range cols {
-		for r := range rows {
-			out[r*cols+c] = w[c*rows+r]
-		}
-	}
-	return out
 }
 
 // note joins what is worth saying.

@@ -257,8 +257,9 @@ func (e *end) draw(u []float32, y *tensor.Tensor, rng *rand.Rand) {
 // in the order of the samples.
 func (s *squarer) land() error {
 	f := s.ring[s.landed%len(s.ring)]
-	err := mapped.Raise(<-f.done)
-	if s.landed++; err != nil {
+	err := <-f.done
+	s.landed++ // before wait, where that is a fault
+	if err = mapped.Raise(err); err != nil {
 		return err
 	}
 	for k, sum := range s.sums {

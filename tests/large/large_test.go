@@ -77,6 +77,9 @@ var calibrated = map[string]spc.CompileOptions{
 	"swaps": {Prune: spc.PruneOptions{Sparsity: 0.5, Allocate: spc.PerLayer, Refine: "swaps"}},
 	"gates": {Prune: spc.PruneOptions{Sparsity: 0.5, Allocate: spc.PerLayer, Method: "gates"}},
 	"ends":  {Prune: spc.PruneOptions{Sparsity: 0.5, Allocate: spc.PerLayer, Reconstruct: spc.Recipe{"model": 1, "blocks": 1}}},
+	"snows": {Prune: spc.PruneOptions{Sparsity: 0.5, Allocate: spc.PerLayer, Refine: "snows"}},
+	"2:4":   {Prune: spc.PruneOptions{Allocate: spc.PerLayer, Pattern: spc.Pattern{Kind: spc.NM, N: 2, M: 4}}},
+	"wanda": {Prune: spc.PruneOptions{Sparsity: 0.5, Allocate: spc.PerLayer, Method: "wanda"}},
 	"codes": {Prune: spc.PruneOptions{Sparsity: 0.5, Allocate: spc.PerLayer}, Quantize: spc.QuantizeOptions{Type: tensor.I4}},
 	"i8":    {Quantize: spc.QuantizeOptions{Type: tensor.I8}},
 }

@@ -72,8 +72,11 @@ func Served(t *testing.T, driver cuda.Driver) {
 			}
 		})
 	}
-	for h.Waiting() < clients && t.Context().Err() == nil {
-		time.Sleep(time.Millisecond)
+	for until := time.Now().Add(time.Minute); h.Waiting() < clients; time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Errorf("%d requests wait, want %d", h.Waiting(), clients)
+			break
+		}
 	}
 	free()
 	wg.Wait()
