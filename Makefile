@@ -39,7 +39,7 @@ demo-model: ## train the demo's model again from its seed and compare its accura
 GO_TEST = $(GO) test -vet=off -ldflags=-w
 
 test: ## every test; those that need ../shared or a C compiler are skipped by name without
-	$(GO_TEST) -timeout 30m ./...
+	$(GO_TEST) -timeout 30m ./tests/simt ./tests/gpu ./... # those that take longest first
 	$(GO_TEST) -short -tags noasm ./backend/... ./passes/obs # the portable kernels
 	@# The kernels for AVX2, where those above were for more.
 	@if ! [ -e /proc/cpuinfo ] || grep -q -e avx512f -e avx_vnni /proc/cpuinfo; then set -x; \
