@@ -115,8 +115,11 @@ func fourBits(n *onnxpb.NodeProto, w *tensor.Tensor, zeros bool) []*onnxpb.Tenso
 	for _, p := range list {
 		n.Input = append(n.Input, p.GetName())
 	}
-	for attr, v := range map[string]int{"K": rows, "N": cols, "bits": 4, "block_size": group} {
-		n.Attribute = append(n.Attribute, &onnxpb.AttributeProto{Name: attr, Type: onnxpb.AttributeProto_INT, I: int64(v)})
+	for _, a := range []struct {
+		name string
+		v    int
+	}{{"K", rows}, {"N", cols}, {"bits", 4}, {"block_size", group}} { // in an order, so that the file is the same every time
+		n.Attribute = append(n.Attribute, &onnxpb.AttributeProto{Name: a.name, Type: onnxpb.AttributeProto_INT, I: int64(a.v)})
 	}
 	return list
 }
