@@ -35,7 +35,7 @@ demo: build ## compile the model that the repository ships, run it, and see why
 demo-model: ## train the demo's model again from its seed and compare its accuracy
 	$(GO) run ./demo/train -o out/demo -check demo/model.onnx
 
-# Without what make vet finds, and without what only debuggers read, which take a third of the time to build.
+# Without what make vet finds, and without what only debuggers read, which take a quarter of the time to build.
 GO_TEST = $(GO) test -vet=off -ldflags=-w
 
 test: ## every test; those that need ../shared or a C compiler are skipped by name without

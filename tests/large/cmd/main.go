@@ -33,7 +33,7 @@ const aim = 250e6
 
 func do() error {
 	command := flag.String("spc", "bin/spc", "the `COMMAND` that is measured")
-	folder := flag.String("folder", "out/large", "the `FOLDER` for the models, which take three times their size there")
+	folder := flag.String("folder", "out/large", "the `FOLDER` for the models, which take three times their size there, with --samples five times")
 	size := flag.Float64("gigabytes", 12, "the size of the weights")
 	width := flag.Int("width", 4096, "rows and columns of each weight")
 	keep := flag.Bool("keep", false, "leave the files there")
