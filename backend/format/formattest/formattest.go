@@ -195,7 +195,7 @@ func Concurrently(t *testing.T, f *backend.Format, configs ...string) {
 		var wg sync.WaitGroup
 		for i := range 4 {
 			wg.Go(func() {
-				if err := multiply(kern, w, 0, 50, rand.New(rand.NewPCG(uint64(i), seed))); err != nil {
+				if err := multiply(kern, weight{Tensor: w}, 0, 50, rand.New(rand.NewPCG(uint64(i), seed))); err != nil {
 					t.Errorf("%q by %s, concurrently: %v", config, kern.Name(), err)
 				}
 			})
@@ -255,7 +255,7 @@ func checkRanges(t *testing.T, what string, kern backend.FloatKernel, s *ir.Stor
 		ranges = append(ranges, [2]int{last, s.Rows}, [2]int{0, min(tile, s.Rows)}, [2]int{last / 2 / tile * tile, s.Rows})
 	}
 	for _, span := range ranges {
-		if err := multiply(kern, w, span[0], span[1], rng); err != nil {
+		if err := multiply(kern, weight{Tensor: w}, span[0], span[1], rng); err != nil {
 			t.Errorf("%s by %s: rows %d to %d: %v", what, kern.Name(), span[0], span[1], err)
 			return false
 		}
@@ -265,7 +265,7 @@ func checkRanges(t *testing.T, what string, kern backend.FloatKernel, s *ir.Stor
 
 // multiply runs a kernel between guards: what it reads outside of x makes a sum
 // NaN, what it writes outside of y is seen. Panels are whole, and of some smaller width.
-func multiply(kern backend.FloatKernel, w *tensor.Tensor, r0, r1 int, rng *rand.Rand) error {
+func multiply(kern backend.FloatKernel, w weight, r0, r1 int, rng *rand.Rand) error {
 	for _, n := range []int{1, backend.Panel, (1 + rng.IntN(3)) * backend.Granule} {
 		if err := columns(kern, w, n, r0, r1, rng); err != nil {
 			return fmt.Errorf("%d columns: %w", n, err)
@@ -282,7 +282,7 @@ func multiply(kern backend.FloatKernel, w *tensor.Tensor, r0, r1 int, rng *rand.
 }
 
 // columns multiplies n columns: one, or granules of a panel.
-func columns(kern backend.FloatKernel, w *tensor.Tensor, n, r0, r1 int, rng *rand.Rand) error {
+func columns(kern backend.FloatKernel, w weight, n, r0, r1 int, rng *rand.Rand) error {
 	k, rows, tile := w.Dim(1), r1-r0, kern.Tile()
 	room := (rows + tile - 1) / tile * tile
 	ld := 1
@@ -369,7 +369,7 @@ func finished(kern ukernel.Finisher, b int, y, x, want []float32, n, r0, r1 int)
 }
 
 // tokens multiplies n rows of X from the right.
-func tokens(l backend.Linear, w *tensor.Tensor, n int, rng *rand.Rand) error {
+func tokens(l backend.Linear, w weight, n int, rng *rand.Rand) error {
 	m, k := w.Dim(0), w.Dim(1)
 	x, xt := guarded(n*k), make([]float32, k*n)
 	for i := range x {
@@ -396,6 +396,13 @@ func tokens(l backend.Linear, w *tensor.Tensor, n int, rng *rand.Rand) error {
 	return nil
 }
 
+// weight is W [m,k]. Kernels of codes multiply these as they are stored, and subtract what they are shifted by, times the sum of what
+// they meet: shifts are these, times the scales, by which such sums are rounded even where W is zero. Others have none.
+type weight struct {
+	*tensor.Tensor
+	shifts []float32
+}
+
 // sum is a sum of products and the sum of their magnitudes.
 type sum struct{ sum, size float64 }
 
@@ -408,11 +415,11 @@ func (s sum) check(v float32, k int) error {
 }
 
 // reference multiplies rows r0 to r1 of w by x [k,n].
-func reference(w *tensor.Tensor, x []float32, n, r0, r1 int) []sum {
+func reference(w weight, x []float32, n, r0, r1 int) []sum {
 	k := w.Dim(1)
 	out := make([]sum, (r1-r0)*n)
 	for i, v := range w.F32s()[r0*k : r1*k] {
-		if v == 0 {
+		if v == 0 && w.shifts == nil {
 			continue
 		}
 		row := out[i/k*n:][:n]
@@ -420,6 +427,9 @@ func reference(w *tensor.Tensor, x []float32, n, r0, r1 int) []sum {
 			p := float64(v) * float64(u)
 			row[j].sum += p
 			row[j].size += math.Abs(p)
+			if w.shifts != nil {
+				row[j].size += float64(w.shifts[r0*k+i]) * math.Abs(float64(u))
+			}
 		}
 	}
 	return out

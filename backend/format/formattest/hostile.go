@@ -164,10 +164,29 @@ func harmless(t *testing.T, format *backend.Format, s *ir.Store) {
 	const seed = 3
 	t.Logf("seed %d", seed)
 	for _, k := range sizes(kern) {
-		if err := multiply(k, w, 0, s.Rows, rand.New(rand.NewPCG(seed, 0))); err != nil {
+		if err := multiply(k, weight{w, shifts(s)}, 0, s.Rows, rand.New(rand.NewPCG(seed, 0))); err != nil {
 			t.Fatalf("%s: %v", k.Name(), err)
 		}
 	}
+}
+
+// shifts are those of a weight, which Check accepts: of halves of bytes 8, of codes with zero points these.
+func shifts(s *ir.Store) []float32 {
+	g, err := choose.ParseGrid(s.Config)
+	if err != nil {
+		return nil
+	}
+	scales, zeros := s.Part("scales").To(tensor.F32), s.Part("zeros")
+	all := make([]float32, s.Rows*s.Cols)
+	for i := range all {
+		at := i/s.Cols*scales.Dim(1) + i%s.Cols/g.Block
+		shift := 16 - 2*float64(g.Bits)
+		if zeros != nil {
+			shift += math.Abs(float64(int8(zeros.Bytes()[at])))
+		}
+		all[i] = float32(shift * math.Abs(float64(scales.F32s()[at])))
+	}
+	return all
 }
 
 // grids are those of FuzzGrids, whose edits may claim blocks longer than any row, too.
