@@ -146,8 +146,8 @@ var root = sync.OnceValue(func() string {
 
 var (
 	common = []string{"-std=c++17", "-g1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-pthread"}
-	// AddressSanitizer sees what pointers to nothing and sizes of objects are checked for.
-	checked = []string{"-O1", "-fsanitize=address,undefined", "-fno-sanitize=null,object-size,vptr", "-fno-sanitize-recover=undefined"}
+	// AddressSanitizer sees the accesses that pointers to nothing, sizes of objects and sums of pointers are checked for.
+	checked = []string{"-O1", "-fsanitize=address,undefined", "-fno-sanitize=null,object-size,vptr,pointer-overflow", "-fno-sanitize-recover=undefined"}
 	library = []string{"-O2", "-shared", "-fPIC", "-ftls-model=initial-exec"}
 )
 
