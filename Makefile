@@ -67,9 +67,12 @@ gpu: $(CUDA_INCLUDE)/cuda.h ## into out/gpu what tests/gpu/run.sh needs on a mac
 	git rev-parse --short=12 HEAD >out/gpu/commit
 	sha256sum <backend/cuda/image/manifest.json >out/gpu/manifest
 
+# Packages that the tag cuda changes, and who calls them.
+TAGGED = . ./backend/cuda/... ./tests/gpu/... ./cmd/spc
+
 check-cuda: $(CUDA_INCLUDE)/cuda.h ## vet and staticcheck with the tag cuda
-	$(WITH_CUDA) $(GO) vet -tags cuda ./...
-	$(WITH_CUDA) $(GO) run $(STATICCHECK) -tags cuda ./...
+	$(WITH_CUDA) $(GO) vet -tags cuda $(TAGGED)
+	$(WITH_CUDA) $(GO) run $(STATICCHECK) -tags cuda $(TAGGED)
 
 # Packages whose tests run goroutines; kernels of formats do so in one of theirs.
 CONCURRENT = . ./serve/... ./backend ./backend/cpu ./backend/cuda ./backend/shapecache ./backend/format ./backend/format/emit ./backend/format/sparse ./backend/ref \

@@ -11,8 +11,8 @@ version=$("$nvcc" --version | sed -n 's/.*release.*, V//p')
 headers=$(find $include -name '*.cuh' | LC_ALL=C sort)
 sources=$(find backend/format backend/cuda/kernels -name '*.cu' | LC_ALL=C sort)
 hash() { sha256sum "$1" | cut -d' ' -f1; }
-# As many at once as there are processors.
-printf '%s\n' $sources | xargs -P "$(getconf _NPROCESSORS_ONLN)" -I{} sh -c '
+# As many at once as there are processors, the longest first.
+ls -S $sources | xargs -P "$(getconf _NPROCESSORS_ONLN)" -I{} sh -c '
 	echo "$1"
 	"$2" -std=c++17 -O3 -I "$3" -Werror all-warnings -Xfatbin -compress-all \
 		-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_80,code=compute_80 \
