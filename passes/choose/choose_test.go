@@ -368,6 +368,9 @@ func TestMatrixCountsBlocks(t *testing.T) {
 		w := weight(1+rng.IntN(20), 1+rng.IntN(200), []float64{0, 0.01, 0.1, 0.5, 1}[rng.IntN(5)])
 		m := NewMatrix(w, "")
 		r, c := 1+rng.IntN(9), 1+rng.IntN(80)
+		if rng.IntN(2) == 0 {
+			c = 1 << (1 + rng.IntN(5)) // whose lanes are counted at once
+		}
 		rows, cols := w.Dim(0), w.Dim(1)
 		var want Tally
 		most := 0
