@@ -201,6 +201,7 @@ func FuzzGrids(f *testing.F, format *backend.Format, zeros bool) {
 		f.Add(byte(i), byte(16), byte(8), []byte{0, 1, 0, 200, 16, 2, 0, 9})
 		f.Add(byte(i), byte(5), byte(33), []byte{8, 3, 0, 124, 4, 0, 0, 1, 5, 0, 0, 255})
 		f.Add(byte(i), byte(8), byte(70), []byte{255, 4, 0, 0, 14, 1, 0, 0})
+		f.Add(byte(i), byte(64+21), byte(70), []byte{}) // with zero points
 	}
 	f.Fuzz(func(t *testing.T, config, rows, cols byte, edits []byte) {
 		s := gridStore(t, format, int(rows%40)+1, int(cols%80)+1, grids[int(config)%len(grids)], zeros && rows&64 > 0)
