@@ -123,35 +123,13 @@ func occupied(words []uint64, c int) (n int) {
 	return n
 }
 
-// Most is the most nonzeros among any size consecutive elements of a row, from
-// multiples of size on.
-func (m *Matrix) Most(size int) (most int) {
-	if 2 <= size && size <= 32 && size&(size-1) == 0 {
-		return mostOfLanes(m.bits, size)
-	}
-	for r := range m.Dim(0) {
-		words := m.Row(r)
-		for from := 0; from < m.Dim(1) && most < size; from += size {
-			n := 0
-			for at, to := from, min(from+size, m.Dim(1)); at < to; {
-				// The part of the group that lies in one word.
-				stop := min(to, at|63+1)
-				n += bits.OnesCount64(words[at>>6] >> (at & 63) << (64 - (stop - at)))
-				at = stop
-			}
-			most = max(most, n)
-		}
-	}
-	return most
-}
-
-// mostOfLanes is the most bits that are set in size consecutive ones, a power of two from 2 to 32, from multiples of size on. The bits
+// Most is the most nonzeros among size consecutive elements of a row, a power of two from 2 to 32, from multiples of size on. The bits
 // of all such lanes of a word are counted at once, and compared with the most so far: a count that is greater sets the highest bit of its
 // lane in the sum with what the most lacks to that bit.
-func mostOfLanes(words []uint64, size int) (most int) {
+func (m *Matrix) Most(size int) (most int) {
 	ones := ^uint64(0) / (1<<size - 1) // 1 in each lane
 	top := uint64(1) << (size - 1)
-	for _, x := range words {
+	for _, x := range m.bits {
 		x -= x >> 1 & 0x5555555555555555
 		if size > 2 {
 			x = x&0x3333333333333333 + x>>2&0x3333333333333333
