@@ -396,8 +396,8 @@ func tokens(l backend.Linear, w weight, n int, rng *rand.Rand) error {
 	return nil
 }
 
-// weight is W [m,k]. Kernels of codes multiply these as they are stored, and subtract what they are shifted by, times the sum of what
-// they meet: shifts are these, times the scales, by which such sums are rounded even where W is zero. Others have none.
+// weight is W [m,k]. Kernels of dense codes multiply these by a single column as they are stored, and subtract what they are shifted by,
+// times the sum of what they meet: shifts are these, times the scales, by which such sums are rounded even where W is zero. Others have none.
 type weight struct {
 	*tensor.Tensor
 	shifts []float32
@@ -417,9 +417,10 @@ func (s sum) check(v float32, k int) error {
 // reference multiplies rows r0 to r1 of w by x [k,n].
 func reference(w weight, x []float32, n, r0, r1 int) []sum {
 	k := w.Dim(1)
+	shifted := w.shifts != nil && n == 1
 	out := make([]sum, (r1-r0)*n)
 	for i, v := range w.F32s()[r0*k : r1*k] {
-		if v == 0 && w.shifts == nil {
+		if v == 0 && !shifted {
 			continue
 		}
 		row := out[i/k*n:][:n]
@@ -427,7 +428,7 @@ func reference(w weight, x []float32, n, r0, r1 int) []sum {
 			p := float64(v) * float64(u)
 			row[j].sum += p
 			row[j].size += math.Abs(p)
-			if w.shifts != nil {
+			if shifted {
 				row[j].size += float64(w.shifts[r0*k+i]) * math.Abs(float64(u))
 			}
 		}

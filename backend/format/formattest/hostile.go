@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"spc/backend"
+	"spc/backend/format/group"
 	"spc/backend/format/ikernel"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -170,17 +171,20 @@ func harmless(t *testing.T, format *backend.Format, s *ir.Store) {
 	}
 }
 
-// shifts are those of a weight, which Check accepts: of halves of bytes 8, of codes with zero points these.
+// shifts are those of a weight, which Check accepts: of dense codes of 4 bits what is added to them, and zero points.
 func shifts(s *ir.Store) []float32 {
 	g, err := choose.ParseGrid(s.Config)
-	if err != nil {
+	if err != nil || s.Format != choose.Dense {
 		return nil
 	}
 	scales, zeros := s.Part("scales").To(tensor.F32), s.Part("zeros")
 	all := make([]float32, s.Rows*s.Cols)
 	for i := range all {
 		at := i/s.Cols*scales.Dim(1) + i%s.Cols/g.Block
-		shift := 16 - 2*float64(g.Bits)
+		shift := 0.0
+		if g.Bits == 4 {
+			shift = group.Offset
+		}
 		if zeros != nil {
 			shift += math.Abs(float64(int8(zeros.Bytes()[at])))
 		}

@@ -5,7 +5,7 @@
 // Both formats have the parts codes, scales [M, ceil(K/block)] of f16 or f32, and, where a zero is not 0, zeros i8 of the same
 // shape. Codes of 4 bits are stored as code+8, two in a byte.
 //
-// Products by a column sum up codes as they are stored and subtract what these are off by, times the sum of the column: they are rounded
+// Products of dense codes by a column sum up codes as they are stored and subtract what these are off by, times the sum of the column: they are rounded
 // as a sum of (|code+8| + 8 + |zero|) * scale * |x| is, even where elements are 0 (of 8 bits without the eights).
 package group
 
