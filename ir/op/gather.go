@@ -309,12 +309,12 @@ func (o *GatherND) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, erro
 		return nil, err
 	}
 	out, err := newOutput(x.DType(), shape...)
-	if err != nil || out.Len() == 0 {
-		return []*tensor.Tensor{out}, err
-	}
-	offs, run, err := vectorOffsets(x.Shape(), at, o.BatchDims)
 	if err != nil {
 		return nil, err
+	}
+	offs, run, err := vectorOffsets(x.Shape(), at, o.BatchDims) // which are to be in range where nothing lies there, too
+	if err != nil || out.Len() == 0 {
+		return []*tensor.Tensor{out}, err
 	}
 	for i, j := range offs {
 		copyRun(out, i*run, x, j, run)
