@@ -635,7 +635,11 @@ func blockColumn(a isa, rows int, idx index, ptr, i, v, x, y Register) {
 			return
 		}
 		for c := range acc {
-			VFMADD231PS(Mem{Base: v, Disp: 4 * (u*rows + c*part.lanes)}, b, acc[c])
+			at := Mem{Base: v, Disp: 4 * (u*rows + c*part.lanes)}
+			VFMADD231PS(at, b, acc[c])
+			if a.lanes == 8 && at.Disp%64 == 0 { // those of 16 gain nothing
+				PREFETCHT0(at.Offset(ahead))
+			}
 		}
 	}, func(steps int) {
 		add(steps*idx.size, i)

@@ -89,13 +89,15 @@ func copied(s *ir.Store) *ir.Store {
 	return &c
 }
 
-// uniform returns values [m,k], as many in each row.
-func uniform(m, k int, zeros float64, dt tensor.DType) *tensor.Tensor {
+// uniform returns values [m,k], as many in each row, in blocks of so many rows and one column.
+func uniform(m, k, rows int, zeros float64, dt tensor.DType) *tensor.Tensor {
 	rng := rand.New(rand.NewPCG(1, 2))
 	w := tensor.New(tensor.F32, m, k)
-	for r := range m {
+	for block := 0; block < m; block += rows {
 		for _, c := range rng.Perm(k)[:int(float64(k)*(1-zeros))] {
-			w.F32s()[r*k+c] = rng.Float32() + 0.1
+			for r := block; r < min(block+rows, m); r++ {
+				w.F32s()[r*k+c] = rng.Float32() + 0.1
+			}
 		}
 	}
 	return w.To(dt).To(tensor.F32)
@@ -118,15 +120,19 @@ func BenchmarkColumn(b *testing.B) {
 	for _, shape := range [][2]int{{4096, 4096}, {4096, 11008}} {
 		for _, zeros := range []float64{0.5, 0.7, 0.8} {
 			for _, dt := range []tensor.DType{tensor.F32, tensor.F16} {
-				for _, form := range []choose.Form{{Format: "bitmap"}, {Format: "csr"}, {Format: "ell", Config: "1x1"}, {Format: "dense"}} {
+				for _, form := range []choose.Form{{Format: "bitmap"}, {Format: "csr"}, {Format: "ell", Config: "1x1"}, {Format: "block", Config: "4x1"}, {Format: "dense"}} {
 					b.Run(fmt.Sprintf("%dx%d/%.0f%%/%v/%s", shape[0], shape[1], 100*zeros, dt, form.Format), func(b *testing.B) {
 						near := [2]int{1, 4096}
-						if form.Format == "csr" || form.Format == "ell" { // whose kernels have rows as lanes
+						if form.Format != "bitmap" && form.Format != "dense" { // whose kernels have rows as lanes
 							near = [2]int{16, 512}
 						}
-						far := store(form, uniform(shape[0], shape[1], zeros, dt), dt)
+						rows := 1 // of a block
+						if form.Format == "block" {
+							rows = 4
+						}
+						far := store(form, uniform(shape[0], shape[1], rows, zeros, dt), dt)
 						for b.Loop() {
-							column(b, far, store(form, uniform(near[0], near[1], zeros, dt), dt), bandwidth)
+							column(b, far, store(form, uniform(near[0], near[1], rows, zeros, dt), dt), bandwidth)
 						}
 						b.ReportMetric(0, "ns/op")
 					})

@@ -366,7 +366,7 @@ done:
 	RET
 
 // func spmv_f32_u16_4x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·spmv_f32_u16_4x1_avx2(SB), NOSPLIT, $0-48
 	MOVQ groups+0(FP), AX
 	MOVQ ptr+8(FP), CX
@@ -389,6 +389,7 @@ loop:
 	MOVWLZX      (DX), R9
 	VBROADCASTSS (SI)(R9*4), X4
 	VFMADD231PS  (BX), X4, X0
+	PREFETCHT0   2048(BX)
 	MOVWLZX      2(DX), R9
 	VBROADCASTSS (SI)(R9*4), X4
 	VFMADD231PS  16(BX), X4, X1
@@ -411,6 +412,7 @@ one:
 	MOVWLZX      (DX), R9
 	VBROADCASTSS (SI)(R9*4), X4
 	VFMADD231PS  (BX), X4, X0
+	PREFETCHT0   2048(BX)
 	ADDQ         $+2, DX
 	ADDQ         $+16, BX
 	DECQ         R8
@@ -429,7 +431,7 @@ done:
 	RET
 
 // func spmv_f32_u16_8x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·spmv_f32_u16_8x1_avx2(SB), NOSPLIT, $0-48
 	MOVQ groups+0(FP), AX
 	MOVQ ptr+8(FP), CX
@@ -452,12 +454,14 @@ loop:
 	MOVWLZX      (DX), R9
 	VBROADCASTSS (SI)(R9*4), Y4
 	VFMADD231PS  (BX), Y4, Y0
+	PREFETCHT0   2048(BX)
 	MOVWLZX      2(DX), R9
 	VBROADCASTSS (SI)(R9*4), Y4
 	VFMADD231PS  32(BX), Y4, Y1
 	MOVWLZX      4(DX), R9
 	VBROADCASTSS (SI)(R9*4), Y4
 	VFMADD231PS  64(BX), Y4, Y2
+	PREFETCHT0   2112(BX)
 	MOVWLZX      6(DX), R9
 	VBROADCASTSS (SI)(R9*4), Y4
 	VFMADD231PS  96(BX), Y4, Y3
@@ -474,6 +478,7 @@ one:
 	MOVWLZX      (DX), R9
 	VBROADCASTSS (SI)(R9*4), Y4
 	VFMADD231PS  (BX), Y4, Y0
+	PREFETCHT0   2048(BX)
 	ADDQ         $+2, DX
 	ADDQ         $+32, BX
 	DECQ         R8
@@ -492,7 +497,7 @@ done:
 	RET
 
 // func spmv_f32_u16_16x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·spmv_f32_u16_16x1_avx2(SB), NOSPLIT, $0-48
 	MOVQ groups+0(FP), AX
 	MOVQ ptr+8(FP), CX
@@ -519,18 +524,22 @@ loop:
 	MOVWLZX      (DX), R9
 	VBROADCASTSS (SI)(R9*4), Y8
 	VFMADD231PS  (BX), Y8, Y0
+	PREFETCHT0   2048(BX)
 	VFMADD231PS  32(BX), Y8, Y1
 	MOVWLZX      2(DX), R9
 	VBROADCASTSS (SI)(R9*4), Y8
 	VFMADD231PS  64(BX), Y8, Y2
+	PREFETCHT0   2112(BX)
 	VFMADD231PS  96(BX), Y8, Y3
 	MOVWLZX      4(DX), R9
 	VBROADCASTSS (SI)(R9*4), Y8
 	VFMADD231PS  128(BX), Y8, Y4
+	PREFETCHT0   2176(BX)
 	VFMADD231PS  160(BX), Y8, Y5
 	MOVWLZX      6(DX), R9
 	VBROADCASTSS (SI)(R9*4), Y8
 	VFMADD231PS  192(BX), Y8, Y6
+	PREFETCHT0   2240(BX)
 	VFMADD231PS  224(BX), Y8, Y7
 	ADDQ         $+8, DX
 	ADDQ         $+256, BX
@@ -545,6 +554,7 @@ one:
 	MOVWLZX      (DX), R9
 	VBROADCASTSS (SI)(R9*4), Y8
 	VFMADD231PS  (BX), Y8, Y0
+	PREFETCHT0   2048(BX)
 	VFMADD231PS  32(BX), Y8, Y1
 	ADDQ         $+2, DX
 	ADDQ         $+64, BX
@@ -939,7 +949,7 @@ done:
 	RET
 
 // func spmv_f32_u32_4x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·spmv_f32_u32_4x1_avx2(SB), NOSPLIT, $0-48
 	MOVQ groups+0(FP), AX
 	MOVQ ptr+8(FP), CX
@@ -962,6 +972,7 @@ loop:
 	MOVL         (DX), R9
 	VBROADCASTSS (SI)(R9*4), X4
 	VFMADD231PS  (BX), X4, X0
+	PREFETCHT0   2048(BX)
 	MOVL         4(DX), R9
 	VBROADCASTSS (SI)(R9*4), X4
 	VFMADD231PS  16(BX), X4, X1
@@ -984,6 +995,7 @@ one:
 	MOVL         (DX), R9
 	VBROADCASTSS (SI)(R9*4), X4
 	VFMADD231PS  (BX), X4, X0
+	PREFETCHT0   2048(BX)
 	ADDQ         $+4, DX
 	ADDQ         $+16, BX
 	DECQ         R8
@@ -1002,7 +1014,7 @@ done:
 	RET
 
 // func spmv_f32_u32_8x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·spmv_f32_u32_8x1_avx2(SB), NOSPLIT, $0-48
 	MOVQ groups+0(FP), AX
 	MOVQ ptr+8(FP), CX
@@ -1025,12 +1037,14 @@ loop:
 	MOVL         (DX), R9
 	VBROADCASTSS (SI)(R9*4), Y4
 	VFMADD231PS  (BX), Y4, Y0
+	PREFETCHT0   2048(BX)
 	MOVL         4(DX), R9
 	VBROADCASTSS (SI)(R9*4), Y4
 	VFMADD231PS  32(BX), Y4, Y1
 	MOVL         8(DX), R9
 	VBROADCASTSS (SI)(R9*4), Y4
 	VFMADD231PS  64(BX), Y4, Y2
+	PREFETCHT0   2112(BX)
 	MOVL         12(DX), R9
 	VBROADCASTSS (SI)(R9*4), Y4
 	VFMADD231PS  96(BX), Y4, Y3
@@ -1047,6 +1061,7 @@ one:
 	MOVL         (DX), R9
 	VBROADCASTSS (SI)(R9*4), Y4
 	VFMADD231PS  (BX), Y4, Y0
+	PREFETCHT0   2048(BX)
 	ADDQ         $+4, DX
 	ADDQ         $+32, BX
 	DECQ         R8
@@ -1065,7 +1080,7 @@ done:
 	RET
 
 // func spmv_f32_u32_16x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·spmv_f32_u32_16x1_avx2(SB), NOSPLIT, $0-48
 	MOVQ groups+0(FP), AX
 	MOVQ ptr+8(FP), CX
@@ -1092,18 +1107,22 @@ loop:
 	MOVL         (DX), R9
 	VBROADCASTSS (SI)(R9*4), Y8
 	VFMADD231PS  (BX), Y8, Y0
+	PREFETCHT0   2048(BX)
 	VFMADD231PS  32(BX), Y8, Y1
 	MOVL         4(DX), R9
 	VBROADCASTSS (SI)(R9*4), Y8
 	VFMADD231PS  64(BX), Y8, Y2
+	PREFETCHT0   2112(BX)
 	VFMADD231PS  96(BX), Y8, Y3
 	MOVL         8(DX), R9
 	VBROADCASTSS (SI)(R9*4), Y8
 	VFMADD231PS  128(BX), Y8, Y4
+	PREFETCHT0   2176(BX)
 	VFMADD231PS  160(BX), Y8, Y5
 	MOVL         12(DX), R9
 	VBROADCASTSS (SI)(R9*4), Y8
 	VFMADD231PS  192(BX), Y8, Y6
+	PREFETCHT0   2240(BX)
 	VFMADD231PS  224(BX), Y8, Y7
 	ADDQ         $+16, DX
 	ADDQ         $+256, BX
@@ -1118,6 +1137,7 @@ one:
 	MOVL         (DX), R9
 	VBROADCASTSS (SI)(R9*4), Y8
 	VFMADD231PS  (BX), Y8, Y0
+	PREFETCHT0   2048(BX)
 	VFMADD231PS  32(BX), Y8, Y1
 	ADDQ         $+4, DX
 	ADDQ         $+64, BX
