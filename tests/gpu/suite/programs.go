@@ -392,9 +392,9 @@ func Programs(t *testing.T, driver cuda.Driver, precision tensor.DType) {
 				t.Fatal(err)
 			}
 			most := int64(0)
-			seeds := uint64(40) // of which some have the same shapes
+			seeds := uint64(24) // of which some have the same shapes
 			if precision != tensor.F32 {
-				seeds = 24
+				seeds = 16
 			}
 			for seed := range seeds {
 				in := graphtest.Inputs(g, seed)
@@ -417,8 +417,11 @@ func Programs(t *testing.T, driver cuda.Driver, precision tensor.DType) {
 						}
 					}
 				}
-				if seed == 20 {
+				if seed == seeds/2 {
 					most = d.held.Load()
+				}
+				if seed%4 > 0 {
+					continue
 				}
 				seen := 0
 				if err := p.Trace(t.Context(), in, make([]*tensor.Tensor, len(g.Outputs)), func(*ir.Node, time.Duration) { seen++ }); err != nil || seen == 0 {
