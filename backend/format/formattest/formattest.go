@@ -195,7 +195,7 @@ func Concurrently(t *testing.T, f *backend.Format, configs ...string) {
 		var wg sync.WaitGroup
 		for i := range 4 {
 			wg.Go(func() {
-				if err := multiply(kern, weight{Tensor: w}, 0, 50, rand.New(rand.NewPCG(uint64(i), seed))); err != nil {
+				if err := multiply(kern, weight{Tensor: w}, rand.New(rand.NewPCG(uint64(i), seed)), [2]int{0, 50}); err != nil {
 					t.Errorf("%q by %s, concurrently: %v", config, kern.Name(), err)
 				}
 			})
@@ -254,24 +254,25 @@ func checkRanges(t *testing.T, what string, kern backend.FloatKernel, s *ir.Stor
 	if s.Cols < 1000 {
 		ranges = append(ranges, [2]int{last, s.Rows}, [2]int{0, min(tile, s.Rows)}, [2]int{last / 2 / tile * tile, s.Rows})
 	}
-	for _, span := range ranges {
-		if err := multiply(kern, weight{Tensor: w}, span[0], span[1], rng); err != nil {
-			t.Errorf("%s by %s: rows %d to %d: %v", what, kern.Name(), span[0], span[1], err)
-			return false
-		}
+	if err := multiply(kern, weight{Tensor: w}, rng, ranges...); err != nil {
+		t.Errorf("%s by %s: %v", what, kern.Name(), err)
+		return false
 	}
 	return true
 }
 
-// multiply runs a kernel between guards: what it reads outside of x makes a sum
+// multiply runs a kernel for ranges of rows between guards: what it reads outside of x makes a sum
 // NaN, what it writes outside of y is seen. Panels are whole, and of some smaller width.
-func multiply(kern backend.FloatKernel, w weight, r0, r1 int, rng *rand.Rand) error {
+func multiply(kern backend.FloatKernel, w weight, rng *rand.Rand, ranges ...[2]int) error {
 	for _, n := range []int{1, backend.Panel, (1 + rng.IntN(3)) * backend.Granule} {
-		if err := columns(kern, w, n, r0, r1, rng); err != nil {
-			return fmt.Errorf("%d columns: %w", n, err)
+		p := newProblem(w, n, rng)
+		for _, span := range ranges {
+			if err := p.columns(kern, span[0], span[1]); err != nil {
+				return fmt.Errorf("rows %d to %d, %d columns: %w", span[0], span[1], n, err)
+			}
 		}
 	}
-	if l, ok := kern.(backend.Linear); ok && r0 == 0 && r1 == w.Dim(0) {
+	if l, ok := kern.(backend.Linear); ok && slices.Contains(ranges, [2]int{0, w.Dim(0)}) {
 		for _, n := range []int{1, 5, 13} {
 			if err := tokens(l, w, n, rng); err != nil {
 				return fmt.Errorf("%d tokens: %w", n, err)
@@ -281,29 +282,44 @@ func multiply(kern backend.FloatKernel, w weight, r0, r1 int, rng *rand.Rand) er
 	return nil
 }
 
-// columns multiplies n columns: one, or granules of a panel.
-func columns(kern backend.FloatKernel, w weight, n, r0, r1 int, rng *rand.Rand) error {
-	k, rows, tile := w.Dim(1), r1-r0, kern.Tile()
-	room := (rows + tile - 1) / tile * tile
-	ld := 1
+// problem is a product of a weight [m,k] and n columns: one, or granules of a panel.
+type problem struct {
+	n, k, ld int
+	x        []float32 // [k][ld], NaN beyond n
+	want     []sum     // [m][ld]
+}
+
+func newProblem(w weight, n int, rng *rand.Rand) *problem {
+	p := &problem{n: n, k: w.Dim(1), ld: 1}
 	if n > 1 {
-		ld = backend.Panel
+		p.ld = backend.Panel
 	}
+	p.x = guarded(p.k * p.ld)
+	const distinct, apart = 16381, 67 // primes: no two elements of rows near each other, or a power of two apart, are the same
+	noise := make([]float32, distinct+n)
+	for i := range noise {
+		noise[i] = rng.Float32() - 0.5
+	}
+	for r := range p.k {
+		copy(p.x[r*p.ld:][:n], noise[r*apart%distinct:])
+	}
+	p.want = reference(w, p.x, p.ld)
+	return p
+}
+
+// columns computes rows r0 to r1.
+func (p *problem) columns(kern backend.FloatKernel, r0, r1 int) error {
+	n, k, ld, rows, tile := p.n, p.k, p.ld, r1-r0, kern.Tile()
+	room := (rows + tile - 1) / tile * tile
 	all := guarded(room*ld + guard)
 	y := all[:room*ld]
-	x := guarded(k * ld)
-	for i := range x {
-		if i%ld < n {
-			x[i] = rng.Float32() - 0.5
-		}
-	}
 	if n == 1 {
-		kern.Vec(y, x, r0, r1)
+		kern.Vec(y, p.x, r0, r1)
 	} else {
 		bounds := kern.Bounds()
 		for b := range max(0, len(bounds)-1) {
 			part := guarded((bounds[b+1] - bounds[b]) * ld)
-			copy(part, x[bounds[b]*ld:])
+			copy(part, p.x[bounds[b]*ld:])
 			before := slices.Clone(y)
 			kern.Panel(y, part, b, n/backend.Granule, r0, r1)
 			if f, ok := kern.(ukernel.Finisher); ok && b == len(bounds)-2 {
@@ -313,7 +329,7 @@ func columns(kern backend.FloatKernel, w weight, n, r0, r1 int, rng *rand.Rand) 
 			}
 		}
 	}
-	want := reference(w, x, ld, r0, r1)
+	want := p.want[r0*ld:]
 	for i, v := range all {
 		r, j := i/ld, i%ld
 		if i >= len(y) || j >= n {
@@ -381,7 +397,7 @@ func tokens(l backend.Linear, w weight, n int, rng *rand.Rand) error {
 	for m0 := 0; m0 < m; m0 += backend.Panel {
 		l.Tokens(all[:n*m], x, n, m0, min(m, m0+backend.Panel), scratch)
 	}
-	want := reference(w, xt, n, 0, m)
+	want := reference(w, xt, n)
 	for i, v := range all {
 		if i >= n*m {
 			if math.Float32bits(v) != math.Float32bits(poison) {
@@ -414,12 +430,12 @@ func (s sum) check(v float32, k int) error {
 	return nil
 }
 
-// reference multiplies rows r0 to r1 of w by x [k,n].
-func reference(w weight, x []float32, n, r0, r1 int) []sum {
+// reference multiplies w by x [k,n].
+func reference(w weight, x []float32, n int) []sum {
 	k := w.Dim(1)
 	shifted := w.shifts != nil && n == 1
-	out := make([]sum, (r1-r0)*n)
-	for i, v := range w.F32s()[r0*k : r1*k] {
+	out := make([]sum, w.Dim(0)*n)
+	for i, v := range w.F32s() {
 		if v == 0 && !shifted {
 			continue
 		}
@@ -429,7 +445,7 @@ func reference(w weight, x []float32, n, r0, r1 int) []sum {
 			row[j].sum += p
 			row[j].size += math.Abs(p)
 			if shifted {
-				row[j].size += float64(w.shifts[r0*k+i]) * math.Abs(float64(u))
+				row[j].size += float64(w.shifts[i]) * math.Abs(float64(u))
 			}
 		}
 	}
@@ -444,8 +460,9 @@ var poison = float32(math.NaN())
 // guarded returns n elements among others that are NaN.
 func guarded(n int) []float32 {
 	all := make([]float32, n+2*guard)
-	for i := range all {
-		all[i] = poison
+	all[0] = poison
+	for i := 1; i < len(all); i *= 2 {
+		copy(all[i:], all[:i])
 	}
 	return all[guard : guard+n]
 }

@@ -165,7 +165,7 @@ func harmless(t *testing.T, format *backend.Format, s *ir.Store) {
 	const seed = 3
 	t.Logf("seed %d", seed)
 	for _, k := range sizes(kern) {
-		if err := multiply(k, weight{w, shifts(s)}, 0, s.Rows, rand.New(rand.NewPCG(seed, 0))); err != nil {
+		if err := multiply(k, weight{w, shifts(s)}, rand.New(rand.NewPCG(seed, 0)), [2]int{0, s.Rows}); err != nil {
 			t.Fatalf("%s: %v", k.Name(), err)
 		}
 	}
