@@ -48,7 +48,8 @@ type BudgetOptions struct {
 	// are better, so that a mean of 100 is all that can be right. Where it is nil, points are hundredths of a nat of divergence
 	// from the dense model on a quarter of the calibration's runs, which nothing else sees then.
 	Evaluate func(ctx context.Context, m *Model) ([]float64, error)
-	// Front is how many combinations, from the dense one to the fastest, are built and measured for BudgetReport.Front; 0 for none.
+	// Front is how many combinations, from the dense one to the fastest, are built and measured for BudgetReport.Front, fewer where there
+	// are no more of which each is faster and loses more than the one before; 0 for none.
 	Front int
 	// Search is how many combinations the search compares for each target, 0 for 64, none where it is below 0.
 	Search int
