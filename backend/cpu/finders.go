@@ -87,15 +87,14 @@ func scatterNow(n *ir.Node, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		return n.Op.Eval(&ir.Eval{Outputs: 1}, in)
 	}
 	y := x.Clone()
-	if updates.Len() == 0 {
-		return []*tensor.Tensor{y}, nil
-	}
 	at := make([]int, p.cols)
 	for r := range p.rows {
 		if err := p.find(at, indices, r, 0); err != nil {
 			return nil, err
 		}
-		use(y, updates, at, r*p.cols*p.run, p.run)
+		if updates.Len() > 0 {
+			use(y, updates, at, r*p.cols*p.run, p.run)
+		}
 	}
 	return []*tensor.Tensor{y}, nil
 }

@@ -27,6 +27,9 @@ func indexedNode(rng *rand.Rand) (kind, attrs string, shapes [][]int, sizes func
 	if rng.IntN(6) == 0 {
 		axis := rng.IntN(len(shape))
 		sizes = func(int) int { return shape[axis] }
+		if other := (axis + 1) % len(shape); other != axis && rng.IntN(4) == 0 {
+			shape[other] = 0 // indices are to be in range of nothing, too
+		}
 		return "Gather", fmt.Sprintf("axis = %d", axis-len(shape)*rng.IntN(2)), [][]int{shape, [][]int{{}, {1}, {2, 5}}[rng.IntN(3)]}, sizes
 	}
 	shape[last] = []int{1, 3, 40, 300}[rng.IntN(4)]
@@ -50,6 +53,9 @@ func indexedNode(rng *rand.Rand) (kind, attrs string, shapes [][]int, sizes func
 		batch = rng.IntN(len(shape))
 	}
 	k := 1 + rng.IntN(len(shape)-batch)
+	if batch+k <= last && rng.IntN(4) == 0 {
+		shape[last] = 0
+	}
 	at := slices.Clone(shape[:batch])
 	for range 1 + rng.IntN(2) {
 		at = append(at, 1+rng.IntN(9))

@@ -190,9 +190,6 @@ func (o *ScatterND) Offsets(shape []int, at *tensor.Tensor) (offs []int, run int
 
 // Eval writes the updates one after the other.
 func (o *ScatterND) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	if in[2].Len() == 0 {
-		return one(in[0])
-	}
 	offs, run, err := vectorOffsets(in[0].Shape(), in[1], 0)
 	if err != nil {
 		return nil, err
