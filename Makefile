@@ -16,7 +16,7 @@ WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 .PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross
 .PHONY: conformance e2e accuracy accuracy-quick budgets models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort
 .PHONY: bench-sparse bench-commits regret predict fit zoo zoo-avx2 zoo-graphs zoo-python page-libs page-pictures serve-clients serve-tools
-.PHONY: serve-python serve-load serve-chaos image-root deploy-check clean large
+.PHONY: serve-python serve-load serve-chaos image-root deploy-check clean large avx512
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -163,6 +163,13 @@ asm: ## the assembly, from the programs in internal/asmgen
 
 asm-check: ## that the assembly is what internal/asmgen writes
 	$(GO) run -C internal/asmgen . -check
+
+# Packages whose kernels differ with AVX-512, those that take longest first.
+AVX512 = ./backend/cpu $(addprefix ./backend/format/,ukernel sparse block ikernel nm ell hyb bitmap group dense csr pair i8 emit) \
+	$(addprefix ./backend/cpu/,winograd vec plane tile) ./passes/obs ./tests/avx512
+
+avx512: ## the tests of kernels for AVX-512 on an emulated processor, for machines without (Debian's apt, cpio, xorriso; PACKAGES=./backend/format/group TESTS=Kernels SKIP=Fuzz)
+	tests/avx512/run.sh out/bochs $(or $(PACKAGES),$(AVX512))
 
 kernels: $(NVCC) ## the kernels for GPUs, with the CUDA compiler that is fetched for it (needs apt)
 	@mkdir -p out
