@@ -168,7 +168,7 @@ asm-check: ## that the assembly is what internal/asmgen writes
 AVX512 = ./backend/cpu $(addprefix ./backend/format/,ukernel sparse block ikernel nm ell hyb bitmap group dense csr pair i8 emit) \
 	$(addprefix ./backend/cpu/,winograd vec plane tile) ./passes/obs ./tests/avx512
 
-avx512: ## the tests of kernels for AVX-512 on an emulated processor, for machines without (Debian's apt, cpio, xorriso; PACKAGES=./backend/format/group TESTS=Kernels SKIP=Fuzz)
+avx512: ## the tests of kernels for AVX-512 on an emulated processor, for machines without (Debian's apt, cpio, xorriso; PACKAGES=./backend/format/group TESTS=Kernels SKIP=TestGemm)
 	tests/avx512/run.sh out/bochs $(or $(PACKAGES),$(AVX512))
 
 kernels: $(NVCC) ## the kernels for GPUs, with the CUDA compiler that is fetched for it (needs apt)
