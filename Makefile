@@ -76,8 +76,8 @@ check-cuda: $(CUDA_INCLUDE)/cuda.h ## vet and staticcheck with the tag cuda
 
 # Packages whose tests run goroutines; kernels of formats do so in one of theirs.
 CONCURRENT = . ./serve/... ./backend ./backend/cpu ./backend/cuda ./backend/shapecache ./backend/format ./backend/format/emit ./backend/format/sparse ./backend/ref \
-	./internal/page ./data ./internal/atomicfile ./internal/claims ./internal/mapped ./ir/onnx \
-	./passes/calib ./passes/fit ./passes/obs ./passes/prune ./passes/recon
+	./client ./data ./internal/... ./ir ./ir/onnx/... \
+	./passes/calib ./passes/choose ./passes/obs ./passes/permute ./passes/prune ./passes/recon ./passes/steps
 
 race: ## the race detector on the concurrent packages (needs a C compiler)
 	@# Kernels of every instruction set run one at a time there.

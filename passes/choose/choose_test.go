@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -432,11 +433,16 @@ func TestReasonsSayWhatLimitsAKernel(t *testing.T) {
 	}
 }
 
-// heard notes what it is asked to predict.
-type heard map[[2]int]bool
+// heard notes what it is asked to predict, by several goroutines.
+type heard struct {
+	sync.Mutex
+	again map[[2]int]bool
+}
 
-func (h heard) Predict(c Cost, m, k, n int) (seconds, peak float64) {
-	h[[2]int{m, k}] = c.Again
+func (h *heard) Predict(c Cost, m, k, n int) (seconds, peak float64) {
+	h.Lock()
+	defer h.Unlock()
+	h.again[[2]int{m, k}] = c.Again
 	return 1, 1
 }
 
@@ -455,12 +461,12 @@ func TestWeightsOfEveryStepAreReadAgain(t *testing.T) {
 	if err := g.Infer(); err != nil {
 		t.Fatal(err)
 	}
-	h := heard{}
+	h := &heard{again: map[[2]int]bool{}}
 	if _, _, err := Run(g, formats, h, Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if want := (heard{{24, 5}: false, {24, 8}: true}); !maps.Equal(h, want) {
-		t.Errorf("read again: %v, want %v", h, want)
+	if want := map[[2]int]bool{{24, 5}: false, {24, 8}: true}; !maps.Equal(h.again, want) {
+		t.Errorf("read again: %v, want %v", h.again, want)
 	}
 }
 
