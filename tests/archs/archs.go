@@ -26,8 +26,9 @@ var All = []Arch{
 	{"lstm", "LSTM of 2 layers, input 8192, hidden 2048", func(seed uint64) (*Model, error) { return LSTM(LSTMLarge, seed) }},
 }
 
-// Large are networks of more than 2 GB, which are written only where they are named.
+// Large are networks of more than half a GB, which are written only where they are named.
 var Large = []Arch{
+	{"chain-4096", "eight products with 4096x4096", func(seed uint64) (*Model, error) { return Chain(8, 4096, seed) }},
 	{"decoder-1b", "decoder of a billion weights with caches", func(seed uint64) (*Model, error) {
 		return CachedDecoder(CachedDecoderConfig{Layers: 18, Hidden: 2048, Heads: 32, KVHeads: 32, FF: 8192, Vocabulary: 32000, Positions: 2048}, seed)
 	}},

@@ -47,7 +47,7 @@ func TestPublishedParameterCounts(t *testing.T) {
 // TestGraphsAreWellFormed covers what ONNX asks of a graph, at full size but
 // for the weights' elements.
 func TestGraphsAreWellFormed(t *testing.T) {
-	for _, a := range slices.Concat(All, Tiny) {
+	for _, a := range slices.Concat(All, Tiny, Large) {
 		m := build(t, a, 1)
 		g := m.proto.Graph
 		defined, used, nodes := map[string]bool{}, map[string]bool{}, map[string]bool{}

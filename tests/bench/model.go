@@ -26,6 +26,7 @@ import (
 	"spc/lower/spx"
 	"spc/tests/archs"
 	"spc/tests/e2e"
+	"spc/tests/zoo"
 )
 
 // ErrNoData says that a model of shared/models is missing.
@@ -34,25 +35,34 @@ var ErrNoData = errors.New("shared data missing")
 // seed draws the weights of networks and random inputs.
 const seed = 1
 
-// locate returns the ONNX file of a row. A network of archs is built into folder
-// unless it is there, and quantised where that is asked for.
-func locate(ctx context.Context, folder, model string, dynamic bool) (string, error) {
-	i := slices.IndexFunc(archs.All, func(a archs.Arch) bool { return a.Name == model })
+// networks are those that rows may name.
+var networks = slices.Concat(archs.All, archs.Large)
+
+// locate returns the ONNX file of a row. A network is built into folder unless it is there, in the form that the row asks for.
+func locate(ctx context.Context, folder string, row Row) (string, error) {
+	i := slices.IndexFunc(networks, func(a archs.Arch) bool { return a.Name == row.Model })
 	if i < 0 {
-		path := filepath.Join(e2e.Root(), model, "model.onnx")
+		path := filepath.Join(e2e.Root(), row.Model, "model.onnx")
 		if _, err := os.Stat(path); err != nil {
 			return "", fmt.Errorf("%w: %w", ErrNoData, err)
 		}
 		return path, nil
 	}
-	path := filepath.Join(folder, model+".onnx")
-	if dynamic {
-		path = filepath.Join(folder, model+"-dynamic.onnx")
+	name := row.Model
+	var form func(m *archs.Model) ([]byte, error) // nil as it is
+	switch {
+	case row.Dynamic:
+		name, form = name+"-dynamic", func(m *archs.Model) ([]byte, error) {
+			return proto.Marshal(archs.QuantizeDynamic(m.Proto(), archs.Dynamic{Unsigned: true}))
+		}
+	case row.FourBits:
+		name, form = name+"-4bits", func(m *archs.Model) ([]byte, error) { return zoo.FourBits(m.Bytes()) }
 	}
+	path := filepath.Join(folder, name+".onnx")
 	if _, err := os.Stat(path); err == nil || ctx.Err() != nil {
 		return path, ctx.Err()
 	}
-	m, err := archs.All[i].Build(seed)
+	m, err := networks[i].Build(seed)
 	if err != nil {
 		return "", err
 	}
@@ -60,11 +70,11 @@ func locate(ctx context.Context, folder, model string, dynamic bool) (string, er
 		return "", err
 	}
 	return path, atomicfile.Write(path, func(w io.Writer) error {
-		if !dynamic {
+		if form == nil {
 			_, err := m.WriteTo(w)
 			return err
 		}
-		b, err := proto.Marshal(archs.QuantizeDynamic(m.Proto(), archs.Dynamic{Unsigned: true}))
+		b, err := form(m)
 		if err == nil {
 			_, err = w.Write(b)
 		}

@@ -83,6 +83,9 @@ func (r *Results) Print(w io.Writer) {
 	if len(r.Predicted) > 0 {
 		r.printPredicted(w)
 	}
+	if len(r.Decode) > 0 {
+		r.printDecode(w)
+	}
 	if s := r.warning(); s != "" {
 		fmt.Fprintf(w, "\n%s\n", s)
 	}

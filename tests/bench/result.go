@@ -35,6 +35,7 @@ type Results struct {
 	Zoo       []Zoo       `json:"zoo,omitempty"`       // members of the zoo, against both
 	Regret    []Regret    `json:"regret,omitempty"`    // of choices of formats
 	Predicted []Predicted `json:"predicted,omitempty"` // times of whole models
+	Decode    []Decode    `json:"decode,omitempty"`    // steps of decoders
 }
 
 // Machine is where it ran.

@@ -10,7 +10,7 @@ import (
 type Row struct {
 	Name  string
 	Group string         // under which reports list it
-	Model string         // a network of archs.All, else a folder of shared/models with its stored inputs
+	Model string         // a network of archs.All or archs.Large, else a folder of shared/models with its stored inputs
 	Dims  map[string]int // sizes of the symbols in the inputs of a network
 	// Member says that the model is a member of the zoo, exported into the folder of the networks.
 	Member bool
@@ -24,6 +24,8 @@ type Row struct {
 	QDQ  bool // ONNX Runtime runs the quantised model, too
 	// Dynamic is a network whose products a run quantises, as archs.QuantizeDynamic writes them, on both sides.
 	Dynamic bool
+	// FourBits is a network whose products are MatMulNBits of 4 bits, as zoo.FourBits writes them, on both sides.
+	FourBits bool
 	// Saved is a level of ONNX Runtime's optimiser: both sides run the network as that saves it there.
 	Saved string
 
@@ -48,8 +50,12 @@ const (
 // geometric mean of all rows at more.
 const Dense = "dense"
 
-// dynamic is the group of networks that both sides quantise as they run.
-const dynamic = "int8 by the run"
+const (
+	// dynamic is the group of networks that both sides quantise as they run.
+	dynamic = "int8 by the run"
+	// fourBits is that of networks whose weights both sides read as codes of 4 bits.
+	fourBits = "weights of 4 bits, one column"
+)
 
 var (
 	batch1  = map[string]int{"batch": 1}
@@ -98,6 +104,9 @@ var Rows = []Row{
 	{Name: "minilm-dynamic", Group: dynamic, Model: "minilm", Dims: tokens, Dynamic: true, Bar: 0.67},
 	{Name: "vit-b16-dynamic", Group: dynamic, Model: "vit-b16", Dims: batch1, Dynamic: true, Bar: 0.67},
 
+	{Name: "chain-4bits", Group: fourBits, Model: "chain-4096", Dims: batch1, FourBits: true, Keep: "none", Bar: 1.05},
+	{Name: "chain-4bits-50", Group: fourBits, Model: "chain-4096", Dims: batch1, FourBits: true, Pattern: "unstructured", Sparsity: 0.5, Keep: "none", Bar: 1.05},
+
 	{Name: "mobilenetv1-4x1-80", Group: "MobileNetV1", Model: "mobilenetv1", Dims: batch1, Pattern: "uniform-block:4x1", Sparsity: 0.8, Bar: 2.5},
 
 	{Name: "lstm-1-16x1-80", Group: "LSTM, 1 and 16 steps", Model: "lstm", Dims: oneStep, Pattern: "uniform-block:16x1", Sparsity: 0.8, Keep: "none", Bar: 3},
@@ -122,7 +131,7 @@ var Rows = []Row{
 }
 
 // Groups lists the groups of Rows in the order of reports.
-var Groups = []string{Dense, "ResNet50", "ResNet50, batches", "ResNet50, int8", dynamic, "transformers", "transformers, as ONNX Runtime saves them", "MobileNetV1", "LSTM, 1 and 16 steps", "first output"}
+var Groups = []string{Dense, "ResNet50", "ResNet50, batches", "ResNet50, int8", dynamic, fourBits, "transformers", "transformers, as ONNX Runtime saves them", "MobileNetV1", "LSTM, 1 and 16 steps", "first output"}
 
 // Select returns the rows whose name matches one of the globs, all without one.
 func Select(rows []Row, globs []string) ([]Row, error) {

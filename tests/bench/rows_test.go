@@ -23,7 +23,7 @@ func TestRowsAreSound(t *testing.T) {
 		if !slices.Contains(Groups, r.Group) {
 			t.Errorf("%s: group %q is not in Groups", r.Name, r.Group)
 		}
-		network := slices.ContainsFunc(archs.All, func(a archs.Arch) bool { return a.Name == r.Model })
+		network := slices.ContainsFunc(networks, func(a archs.Arch) bool { return a.Name == r.Model })
 		if !network && !slices.Contains(e2e.Models, r.Model) {
 			t.Errorf("%s: no model %s", r.Name, r.Model)
 		}
@@ -48,7 +48,7 @@ func TestRowsAreSound(t *testing.T) {
 		if r.Group == Dense && (r.Pattern != "" || r.Int8 || r.Bar != 1) {
 			t.Errorf("%s: a dense row is not pruned and has a bar of 1", r.Name)
 		}
-		if s := fmt.Sprint(name(r), r.Dynamic); s != last {
+		if s := fmt.Sprint(name(r), r.Dynamic, r.FourBits); s != last {
 			if sources[s] {
 				t.Errorf("%s: the rows of %s are apart, which loads it twice", r.Name, s)
 			}

@@ -117,7 +117,7 @@ func (s *session) close() {
 
 // open makes s.source that of the row.
 func (s *session) open(ctx context.Context, row Row) error {
-	key := fmt.Sprint(row.Model, row.Dims, row.Dynamic, row.Saved)
+	key := fmt.Sprint(row.Model, row.Dims, row.Dynamic, row.FourBits, row.Saved)
 	if s.key == key {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (s *session) open(ctx context.Context, row Row) error {
 		_, err = s.member(ctx, path, dir)
 		return err
 	}
-	path, err := locate(ctx, s.Models, row.Model, row.Dynamic)
+	path, err := locate(ctx, s.Models, row)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func (b *Bench) Same(ctx context.Context, old string, tell func(what string)) (c
 	for i, model := range models {
 		path := "demo/model.onnx"
 		if i > 0 {
-			if path, err = locate(ctx, b.Models, model, false); err != nil {
+			if path, err = locate(ctx, b.Models, Row{Model: model}); err != nil {
 				return count, err
 			}
 		}

@@ -113,7 +113,7 @@ func Subjects(rows []Row) []Row {
 	var out []Row
 	seen := map[string]bool{}
 	for _, r := range rows {
-		if key := fmt.Sprint(r.Model, r.Dims); !seen[key] && r.Start == NoStart && !r.Dynamic && r.Saved == "" {
+		if key := fmt.Sprint(r.Model, r.Dims); !seen[key] && r.Start == NoStart && !r.Dynamic && !r.FourBits && r.Saved == "" {
 			seen[key] = true
 			out = append(out, Row{Name: name(r), Model: r.Model, Dims: r.Dims, Keep: r.Keep})
 		}

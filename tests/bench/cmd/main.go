@@ -9,6 +9,7 @@
 //	go run ./tests/bench/cmd regret --tune
 //	go run ./tests/bench/cmd predict --profile native
 //	go run ./tests/bench/cmd fit --name zen4-avx512
+//	go run ./tests/bench/cmd decode dense.spx sparse.spx --decode 8:32
 //	go run ./tests/bench/cmd docs
 package main
 
@@ -47,7 +48,7 @@ func main() {
 
 func command() *cobra.Command {
 	c := &cobra.Command{Use: "bench", SilenceUsage: true, SilenceErrors: true}
-	c.AddCommand(ortCommand(), sparseCommand(), commitsCommand(), sameCommand(), zooCommand(), regretCommand(), predictCommand(), fitCommand(), docsCommand())
+	c.AddCommand(ortCommand(), sparseCommand(), commitsCommand(), sameCommand(), zooCommand(), regretCommand(), predictCommand(), fitCommand(), decodeCommand(), docsCommand())
 	return c
 }
 
@@ -408,6 +409,30 @@ func fitCommand() *cobra.Command {
 	fs.StringVar(&o.Save, "save", "tests/bench/results", "the `folder` for what was measured")
 	fs.DurationVar(&o.Budget, "budget", 2*time.Minute, "how long measuring takes")
 	fs.Uint64Var(&o.Seed, "seed", 2, "draws other products")
+	return c
+}
+
+func decodeCommand() *cobra.Command {
+	var o options
+	var decode string
+	c := &cobra.Command{
+		Use:   "decode FILE.spx ...",
+		Short: "Measure a step of compiled decoders with caches, in processes that take turns, each beside the first",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, files []string) error {
+			return o.run(c, "decode", func(r *bench.Results) (err error) {
+				r.Decode, err = o.bench.RunDecode(c.Context(), decode, files)
+				return err
+			})
+		},
+	}
+	fs := c.Flags()
+	o.bench.Turns = bench.Defaults
+	fs.StringVar(&decode, "decode", "8:32", "as `PROMPT:STEPS` of spc bench")
+	fs.IntSliceVar(&o.bench.Threads, "threads", []int{2}, "numbers of threads")
+	fs.IntVar(&o.bench.Turns.Rounds, "rounds", 5, "rounds; each file has a turn in each")
+	fs.StringVar(&o.bench.Program, "spc", "bin/spc", "the `program` spc")
+	fs.StringVar(&o.json, "json", "", "write the results into this `file`")
 	return c
 }
 
