@@ -28,7 +28,7 @@ func TestMemoryOfCalibrationChangesNoModel(t *testing.T) {
 		"depth":   {Prune: spc.PruneOptions{Sparsity: 0.3, Pattern: spc.Pattern{Kind: spc.Depth}}},
 		"weights": {Quantize: spc.QuantizeOptions{Type: tensor.I4}},
 	} {
-		o.Calibration = spc.Calibration{Inputs: samples(8, nil), Threads: 2}
+		o.Calibration = spc.Calibration{Inputs: samples(5, nil), Threads: 2}
 		var first []byte
 		arch := "resnet"
 		if name == "depth" {

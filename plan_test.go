@@ -13,7 +13,7 @@ import (
 
 // Stages are planned under the names by which they are told, in their order, whatever is asked for. Steps of a stage never go back.
 func TestStagesArePlanned(t *testing.T) {
-	some := spc.Calibration{Inputs: samples(5, nil), Count: 5}
+	some := spc.Calibration{Inputs: samples(3, nil), Count: 3}
 	cached := some
 	cached.Cache, cached.Identity = filepath.Join(t.TempDir(), "cache"), "random"
 	prune := func(change func(o *spc.PruneOptions)) spc.CompileOptions {

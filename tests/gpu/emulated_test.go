@@ -63,7 +63,7 @@ func libraries(t *testing.T) string {
 // kernels alone are left to tests/simt, which runs them in each order of their threads, and
 // checks what they touch.
 func TestSuiteOnEmulatedGPU(t *testing.T) {
-	out, err := tagged(t, []string{library(t), "SPC_EMULATED_ORDER=1"}, "test", "-count=1", "-v", "-skip", "^(TestKernelsOfFormats|TestKernelsOfFormats8|TestWarpgroups)$", ".")
+	out, err := tagged(t, []string{library(t), "SPC_EMULATED_ORDER=1"}, "test", "-short", "-count=1", "-v", "-skip", "^(TestKernelsOfFormats|TestKernelsOfFormats8|TestWarpgroups)$", ".")
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, "passed") || strings.Contains(line, "launches") || strings.Contains(line, "SKIP") {
 			t.Log(strings.TrimSpace(line))
