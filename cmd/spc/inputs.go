@@ -146,18 +146,97 @@ type request struct {
 	missing *data.Random              // for inputs that nothing was given for; nil makes them an error
 	steps   int                       // in which the model runs, 0 where it runs once
 	each    map[string]*tensor.Tensor // of inputs that have one for each step, all of them
+	states  []spc.Port                // inputs that are tied
+	grown   map[string]growing        // of inputs that have as much more in each step as the states
 }
 
-// first returns an input of the first step, and keeps those of the others, where a file has one for each.
-func (r *request) first(p spc.Port, t *tensor.Tensor) *tensor.Tensor {
-	if r.steps == 0 || !p.Ranked || t.Rank() != len(p.Dims)+1 || t.Dim(0) != r.steps || !t.DType().Numeric() {
-		return t
+// growing is an input whose last step has all of it, and each step before so many indices of the axis less.
+type growing struct {
+	all       *tensor.Tensor
+	axis      int
+	begin, by int // indices before the first step, and those that each adds
+}
+
+// step is the input of a step, from 0 on.
+func (g growing) step(i int) *tensor.Tensor {
+	shape := g.all.Shape()
+	outer, inner := 1, g.all.DType().Size()
+	for k, n := range shape {
+		switch {
+		case k < g.axis:
+			outer *= n
+		case k > g.axis:
+			inner *= n
+		}
+	}
+	n := g.begin + (i+1)*g.by
+	row := shape[g.axis] * inner
+	bytes := make([]byte, 0, outer*n*inner)
+	for k := range outer {
+		bytes = append(bytes, g.all.Bytes()[k*row:][:n*inner]...)
+	}
+	shape = slices.Clone(shape)
+	shape[g.axis] = n
+	x, err := tensor.FromBytes(g.all.DType(), shape, bytes)
+	if err != nil {
+		panic(err) // bytes of a tensor of this type
+	}
+	return x
+}
+
+// grows returns how an input grows of which a file has what the last step gets, as a mask of all tokens: where one of its sizes is
+// computed from one of a state and another, such as past + tokens. ok is false where that is not so, or sizes do not fit the steps.
+func (r *request) grows(p spc.Port, t *tensor.Tensor) (g growing, ok bool, err error) {
+	for axis, d := range p.Dims {
+		if !d.Computed() || len(d.Symbols()) < 2 {
+			continue
+		}
+		for _, s := range r.states {
+			at := slices.IndexFunc(s.Dims, func(e ir.Dim) bool { return e.Symbol() != "" && slices.Contains(d.Symbols(), e.Symbol()) })
+			if at < 0 {
+				continue
+			}
+			begin := 0
+			if given, is := r.sources[s.Name]; is && given.file != "" {
+				x, err := readInput(s, given.file)
+				if err != nil {
+					return g, false, fmt.Errorf("input %s: %w", s.Name, err)
+				}
+				if x.Rank() == len(s.Dims) {
+					begin = x.Dim(at)
+				}
+			}
+			n := t.Dim(axis) - begin
+			return growing{t, axis, begin, n / r.steps}, n > 0 && n%r.steps == 0, nil
+		}
+	}
+	return g, false, nil
+}
+
+// first returns an input of the first step, and keeps those of the others, where a file has one for each or what grows to the last.
+func (r *request) first(p spc.Port, t *tensor.Tensor) (*tensor.Tensor, error) {
+	if r.steps == 0 || !p.Ranked || !t.DType().Numeric() && t.DType() != tensor.Bool {
+		return t, nil
+	}
+	if t.Rank() == len(p.Dims) && t.DType().Bits() >= 8 {
+		g, ok, err := r.grows(p, t)
+		if err != nil || !ok {
+			return t, err
+		}
+		if r.grown == nil {
+			r.grown = map[string]growing{}
+		}
+		r.grown[p.Name] = g
+		return g.step(0), nil
+	}
+	if t.Rank() != len(p.Dims)+1 || t.Dim(0) != r.steps {
+		return t, nil
 	}
 	if r.each == nil {
 		r.each = map[string]*tensor.Tensor{}
 	}
 	r.each[p.Name] = t
-	return slab(t, 0)
+	return slab(t, 0), nil
 }
 
 // slab is one index of the first axis.
@@ -181,6 +260,9 @@ func (r *request) step(in map[string]*tensor.Tensor, ties map[string]string, i i
 	}
 	for name, t := range r.each {
 		in[name] = slab(t, i)
+	}
+	for name, g := range r.grown {
+		in[name] = g.step(i)
 	}
 	return in
 }
@@ -214,7 +296,9 @@ func (r *request) tensors() (map[string]*tensor.Tensor, error) {
 		if err != nil {
 			return nil, fmt.Errorf("input %s: %w", p.Name, err)
 		}
-		t = r.first(p, t)
+		if t, err = r.first(p, t); err != nil {
+			return nil, err
+		}
 		if err := b.tensor(p, t); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.file, err)
 		}

@@ -136,18 +136,19 @@ func (f *onceFlags) once(c *cobra.Command, m *side, s sizes, steps stepFlags) (e
 }
 
 // outputs runs a model on the inputs of a request.
-func (f *onceFlags) outputs(c *cobra.Command, m *side, r *request, tied []string) (out map[string]*tensor.Tensor, err error) {
+func (f *onceFlags) outputs(c *cobra.Command, m *side, r *request, tieArgs []string) (out map[string]*tensor.Tensor, err error) {
 	if r.sources, err = f.inputs.sources(r.ports); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.path, err)
 	}
-	ties, err := tiesOf(tied, r.ports, m.outputs())
+	ties, err := tiesOf(tieArgs, r.ports, m.outputs())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.path, err)
 	}
-	all := r.ports
-	r.ports = slices.DeleteFunc(slices.Clone(all), func(p spc.Port) bool { // which begin as zeros
+	tied := func(p spc.Port) bool { return slices.Contains(slices.Collect(maps.Values(ties)), p.Name) }
+	r.states = slices.DeleteFunc(slices.Clone(r.ports), func(p spc.Port) bool { return !tied(p) })
+	r.ports = slices.DeleteFunc(slices.Clone(r.ports), func(p spc.Port) bool { // which begin as zeros
 		_, given := r.sources[p.Name]
-		return !given && slices.Contains(slices.Collect(maps.Values(ties)), p.Name)
+		return !given && tied(p)
 	})
 	in, err := r.tensors()
 	if err != nil {

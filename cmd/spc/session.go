@@ -34,23 +34,29 @@ func tiesOf(args []string, inputs, outputs []spc.Port) (map[string]string, error
 	ties := map[string]string{}
 	for _, arg := range args {
 		out, in, named := strings.Cut(arg, "=")
-		before := len(ties)
+		found := false
 		switch {
 		case arg == "auto":
-			maps.Copy(ties, spc.PastTies(inputs, outputs))
+			caches := spc.PastTies(inputs, outputs)
+			if len(caches) == 0 {
+				return nil, fmt.Errorf("--tie auto: no output has the name and the sizes of a cache that an input goes on with; the outputs are %s, the inputs %s", describe(outputs), describe(inputs))
+			}
+			maps.Copy(ties, caches)
+			found = true
 		case !named || out == "" || in == "" || strings.Count(out, "*") != strings.Count(in, "*") || strings.Count(out, "*") > 1:
 			return nil, fmt.Errorf("--tie %s: want OUTPUT=INPUT, each with one * or none, or auto", arg)
 		case !strings.Contains(out, "*"):
-			ties[out] = in
+			ties[out], found = in, true
 		default:
 			head, tail, _ := strings.Cut(out, "*")
 			for _, p := range outputs {
 				if rest, ok := strings.CutPrefix(p.Name, head); ok && strings.HasSuffix(rest, tail) {
 					ties[p.Name] = strings.Replace(in, "*", strings.TrimSuffix(rest, tail), 1)
+					found = true
 				}
 			}
 		}
-		if len(ties) == before {
+		if !found {
 			return nil, fmt.Errorf("--tie %s: no output is named so; the outputs are %s", arg, describe(outputs))
 		}
 	}
@@ -75,7 +81,7 @@ type stepFlags struct {
 }
 
 func (f *stepFlags) add(c *cobra.Command) {
-	c.Flags().IntVar(&f.steps, "steps", 0, "runs, of which each but the first gets what --tie names of the one before; a file of as\nmany inputs, one axis more than the model's, has one for each. The outputs are the last's")
+	c.Flags().IntVar(&f.steps, "steps", 0, "runs, of which each but the first gets what --tie names of the one before; a file of as\nmany inputs, one axis more than the model's, has one for each, and one of a mask of all\ntokens what the last gets. The outputs are the last's")
 	tieVar(c, c.Flags(), &f.ties)
 	complete(c, "steps", cobra.NoFileCompletions)
 }

@@ -82,6 +82,73 @@ func TestSteps(t *testing.T) {
 	}
 }
 
+// A mask of all tokens grows from step to step, where caches begin empty and where they are given.
+func TestStepsWithAMask(t *testing.T) {
+	built, err := archs.CachedDecoder(archs.CachedDecoderConfig{Layers: 2, Hidden: 32, Heads: 4, KVHeads: 2, FF: 64, Vocabulary: 50, Positions: 256, Padding: true}, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	model := filepath.Join(dir, "lm.onnx")
+	if err := os.WriteFile(model, built.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	write := func(name string, x []int64, shape ...int) string {
+		path := filepath.Join(dir, name)
+		if err := tensor.WriteNPY(path, tensor.From(x, shape...)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	run := func(to string, more ...string) map[string]*tensor.Tensor {
+		ok(t, append([]string{"run", model, "-o", filepath.Join(dir, to)}, more...)...)
+		out := map[string]*tensor.Tensor{}
+		for _, name := range []string{"present.0.key", "present.1.value"} {
+			x, err := tensor.ReadNPY(filepath.Join(dir, to, name+".npy"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[name] = x
+		}
+		return out
+	}
+	// Of two samples the second has two tokens that are hidden.
+	mask := write("mask.npy", []int64{1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0, 1}, 2, 6)
+	empty := []string{"--shape", "past_key_values.0.key=2x2x0x8"}
+	for i := range 2 {
+		for _, kind := range []string{"key", "value"} {
+			empty = append(empty, "-i", fmt.Sprintf("past_key_values.%d.%s=random:1", i, kind))
+		}
+	}
+	want := run("want", append(empty, "--interpret", "-i", "attention_mask="+mask, "-i", "input_ids="+write("all.npy", []int64{7, 3, 49, 11, 5, 6, 0, 0, 12, 31, 8, 9}, 2, 6),
+		"-i", "position_ids="+write("at.npy", []int64{0, 1, 2, 3, 4, 5, 0, 0, 0, 1, 2, 3}, 2, 6))...)
+	check := func(how string, got map[string]*tensor.Tensor) {
+		t.Helper()
+		for name, x := range want {
+			if e := largest(got[name], x); got[name].String() != x.String() || !(e < 1e-4) {
+				t.Errorf("%s: %s %v is off by %g from %v", how, name, got[name], e, x)
+			}
+		}
+	}
+	pairs := []string{"-i", "input_ids=" + write("pairs.npy", []int64{7, 3, 0, 0, 49, 11, 12, 31, 5, 6, 8, 9}, 3, 2, 2), "-i", "position_ids=" + write("pairsat.npy", []int64{0, 1, 0, 0, 2, 3, 0, 1, 4, 5, 2, 3}, 3, 2, 2)}
+	check("pairs", run("pairs", append(pairs, "-i", "attention_mask="+mask, "--steps", "3", "--tie", "auto")...))
+
+	// Two tokens alone, whose caches the other four begin with, one each.
+	run("two", append(empty, "-i", "attention_mask="+write("twomask.npy", []int64{1, 1, 1, 0}, 2, 2), "-i", "input_ids="+write("two.npy", []int64{7, 3, 0, 0}, 2, 2), "-i", "position_ids="+write("twoat.npy", []int64{0, 1, 0, 0}, 2, 2))...)
+	rest := []string{"-i", "attention_mask=" + mask, "-i", "input_ids=" + write("rest.npy", []int64{49, 12, 11, 31, 5, 8, 6, 9}, 4, 2, 1), "-i", "position_ids=" + write("restat.npy", []int64{2, 0, 3, 1, 4, 2, 5, 3}, 4, 2, 1)}
+	for i := range 2 {
+		for _, kind := range []string{"key", "value"} {
+			rest = append(rest, "-i", fmt.Sprintf("past_key_values.%d.%s=%s", i, kind, filepath.Join(dir, "two", fmt.Sprintf("present.%d.%s.npy", i, kind))))
+		}
+	}
+	check("goes on", run("rest", append(rest, "--steps", "4", "--tie", "auto")...))
+
+	r := spcRun(append([]string{"run", model, "--steps", "3", "--tie", "auto", "-i", "attention_mask=" + write("short.npy", []int64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 2, 5)}, pairs...)...)
+	if r.status == 0 || !strings.Contains(r.errors, "attention_mask") || strings.Count(r.errors, "\n") != 1 {
+		t.Errorf("status %d, %q, want a line on the mask", r.status, r.errors)
+	}
+}
+
 // largest is the largest difference of elements.
 func largest(a, b *tensor.Tensor) float64 {
 	worst := 0.0
@@ -135,7 +202,7 @@ func TestDecode(t *testing.T) {
 	if err := os.WriteFile(plain, lm.Bytes(), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if r := spcRun("bench", plain, "--decode", "8:4"); !strings.Contains(r.errors, "--tie auto: no output is named so") {
+	if r := spcRun("bench", plain, "--decode", "8:4"); !strings.Contains(r.errors, "--tie auto: no output has the name and the sizes of a cache") {
 		t.Error(r.errors)
 	}
 }
