@@ -79,7 +79,7 @@ func TestFewBitsAreRefused(t *testing.T) {
 }
 
 func TestGroupedQueriesAreRefused(t *testing.T) {
-	attend := func(a Attrs, past ...int) func(m *Maker, c *Case) {
+	of := func(change func(c *Case, in []string), a Attrs, past ...int) func(m *Maker, c *Case) {
 		return func(m *Maker, c *Case) {
 			all := Attrs{"num_heads": 4, "kv_num_heads": 2}
 			for name, v := range a {
@@ -90,9 +90,13 @@ func TestGroupedQueriesAreRefused(t *testing.T) {
 			if past != nil {
 				in[3], in[4] = c.Input("pk", m.Floats(1, past...)), c.Input("pv", m.Floats(1, past...))
 			}
+			if change != nil {
+				change(c, in)
+			}
 			c.Node(Domain+":GroupQueryAttention", all, in, "y", "pk2", "pv2")
 		}
 	}
+	attend := func(a Attrs, past ...int) func(m *Maker, c *Case) { return of(nil, a, past...) }
 	refuses(t, []refusal{
 		{"heads", attend(Attrs{"kv_num_heads": 3}), ir.ErrInvalid, "num_heads is 4 and kv_num_heads 3"},
 		{"features", attend(Attrs{"num_heads": 6}), ir.ErrInvalid, "do not split into 6 heads"},
@@ -104,6 +108,8 @@ func TestGroupedQueriesAreRefused(t *testing.T) {
 		{"rank of the past", attend(nil, 2, 4, 16), ir.ErrInvalid, "want rank 4"},
 		{"eviction", attend(Attrs{"sliding_window_cache": 1, "local_window_size": 4}), ir.ErrUnsupported, "sliding_window_cache is 1"},
 		{"window", attend(Attrs{"local_window_size": 0}), ir.ErrInvalid, "local_window_size is 0"},
+		{"lengths of floats", of(func(c *Case, in []string) { in[5] = c.Input("floats", tensor.From([]float32{4}, 1)) }, nil, 1, 2, 4, 16), ir.ErrInvalid, "input 5 is f32[1], want i32"},
+		{"a total of 64 bits", of(func(c *Case, in []string) { in[6] = c.Input("wide", tensor.Ints(5)) }, nil, 1, 2, 4, 16), ir.ErrInvalid, "input 6 is i64[1], want i32"},
 		{"quantised", attend(Attrs{"k_quant_type": "PER_TENSOR"}), ir.ErrUnsupported, "the cache is quantised"},
 	})
 }

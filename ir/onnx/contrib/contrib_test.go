@@ -190,6 +190,7 @@ var refusals = []struct {
 	{"FusedConv", "x:f32[1,2,5,5] w:f32[3,2,3,3]", "stride=2", "y", "stride", false},
 	{"FusedConv", "x:f32[1,2,5,5] w:f32[3,4,3,3]", "", "y", "Conv", false},
 	{"ExpandDims", "x:f32[2,3] axis:i32[2]", "", "y", "axis is i32[2], want one element", false},
+	{"ExpandDims", "x:f32[2,3] axis:f32[1]", "", "y", "axis is f32[1], want an integer", false},
 	{"Trilu", "x:f32[3]", "", "y", "Trilu", false},
 }
 

@@ -92,6 +92,8 @@ func (g *groupQuery) check() {
 	if c.in(gqaLast) == nil || c.in(gqaTotal) == nil {
 		c.invalid("seqlens_k or total_sequence_length is absent")
 	}
+	c.typed(gqaLast, tensor.I32)
+	c.typed(gqaTotal, tensor.I32)
 }
 
 // split sets Q, K and V, which one input may pack, and the depth of a head.

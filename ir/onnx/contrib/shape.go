@@ -12,10 +12,10 @@ func expandDims(c *call) []*ir.Value {
 	if len(c.dims(1, 0, 1)) == 1 && differ(axis.Type.Dims[0], ir.Size(1)) {
 		c.invalid("axis is %v, want one element", axis.Type)
 	}
+	if !axis.Type.DType.IsInt() || axis.IsConst() && axis.Const.Len() != 1 {
+		c.invalid("axis is %v, want an integer", axis.Type)
+	}
 	if axis.IsConst() {
-		if !axis.Type.DType.IsInt() || axis.Const.Len() != 1 {
-			c.invalid("axis is %v, want an integer", axis.Type)
-		}
 		axis = c.ints(axis.Const.Ints()[0])
 	} else {
 		axis = c.make("Reshape", nil, c.make("Cast", attrs{"to": int(tensor.I64)}, axis), c.ints(1))
