@@ -48,6 +48,12 @@ func TestProgressIsPrintedInLines(t *testing.T) {
 		{"tune", "m.spx", "-o", "t.spx", "--tune-budget", "2s", "--anew"},
 	} {
 		r := unhinted(args...)
+		for _, longer := range []string{"4s", "16s"} { // on a busy machine
+			if i := slices.Index(args, "--tune-budget"); i >= 0 && strings.Contains(r.errors, "too little time") {
+				args[i+1] = longer
+				r = unhinted(args...)
+			}
+		}
 		if r.status != 0 {
 			t.Fatalf("spc %v: %+v", args, r)
 		}
