@@ -71,6 +71,12 @@ var Decisions = []Decision{
 	}, Why: "GridSample 22 with padding border takes the value at the border for a location beyond it; ONNX Runtime interpolates there, in mode cubic, from the border's neighbours"},
 	{Kind: "BlackmanWindow", When: func(s *site) bool { return s.f.near(1e-6) }, Why: "BlackmanWindow 17 is a sum of cosines, which at its ends is zero but for rounding"},
 	{Kind: "MatMul", When: dequantisedWeight, Why: "MatMul 13 behind DequantizeLinear 21 is a product of floats; ONNX Runtime rounds its other operand, too"},
+	{Kind: "Gemm", When: dequantisedWeight, Why: "as for MatMul"},
+	{Kind: microsoft + "MatMulNBits", When: func(s *site) bool { return s.number("bits", 4) == 2 && s.has(4) }, Why: "MatMulNBits takes the scale of group g_idx[k] for column k, whatever its bits are; ONNX Runtime gives another product for 2 bits"},
+	{Kind: microsoft + "GroupQueryAttention", When: func(s *site) bool { return s.has(3) && !s.gives(1) }, Why: "GroupQueryAttention gives the same whether present_key and present_value, which are optional, are wanted or not; ONNX Runtime gives other values without them"},
+	{Kind: microsoft + "QLinearMul", When: func(s *site) bool { return s.within(1) }, Why: "QLinearMul says nothing of how its product is rounded; it is as by QuantizeLinear 21, half to even before the zero point is added, and in ONNX Runtime after"},
+	{Kind: microsoft + "QLinearAdd", When: func(s *site) bool { return s.within(1) }, Why: "as for QLinearMul"},
+	{Kind: microsoft + "DynamicQuantizeLSTM", When: func(s *site) bool { return s.f.near(1e-2) }, Why: "DynamicQuantizeLSTM says of no state that it is rounded; ONNX Runtime rounds that of each step to 8 bits"},
 	{Kind: "QuantizeLinear", When: func(s *site) bool { return s.madeBy(0, "DequantizeLinear") != nil }, Why: "QuantizeLinear 21 rounds and saturates where it stands; ONNX Runtime makes two one after the other one"},
 	{Kind: "AffineGrid", When: func(s *site) bool {
 		size := s.ints(1)
@@ -92,6 +98,9 @@ type site struct {
 }
 
 func (s *site) has(i int) bool { return i < len(s.n.Input) && s.n.Input[i] != "" }
+
+// gives reports whether output i is wanted.
+func (s *site) gives(i int) bool { return i < len(s.n.Output) && s.n.Output[i] != "" }
 
 // input is an input of the node, as the interpreter computes it; nil where it is absent.
 func (s *site) input(i int) *tensor.Tensor {
@@ -315,7 +324,11 @@ func (s *site) within(steps float64) bool {
 // dequantisedWeight tells products of a weight that DequantizeLinear makes of a constant.
 func dequantisedWeight(s *site) bool {
 	d := s.madeBy(1, "DequantizeLinear")
-	return d != nil && s.madeBy(0, "DequantizeLinear") == nil && slices.ContainsFunc(s.m.Graph.Initializer, func(w *onnxpb.TensorProto) bool { return w.Name == d.Input[0] })
+	if d == nil || s.madeBy(0, "DequantizeLinear") != nil {
+		return false
+	}
+	codes := &site{s.c, s.m, d, s.f}
+	return codes.madeBy(0, "Constant") != nil || slices.ContainsFunc(s.m.Graph.Initializer, func(w *onnxpb.TensorProto) bool { return w.Name == d.Input[0] })
 }
 
 // flat tells normalisations of what in places hardly differs from its mean.

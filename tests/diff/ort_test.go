@@ -2,6 +2,7 @@ package diff
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"spc/ir/onnx"
 	"spc/ir/op"
 	"spc/ir/tensor"
+	"spc/tests/archs"
 )
 
 // TestDecisions has, for each row, a graph that its sentence is about, and ones with the
@@ -101,6 +103,7 @@ func TestDecisions(t *testing.T) {
 		{"the end of a window", node("", `%n: i64[] = const {4}`, `BlackmanWindow "m" (%n)`), small, "BlackmanWindow"},
 		{"the middle of a window", node("", `%n: i64[] = const {4}`, `BlackmanWindow "m" (%n)`), large, ""},
 		{"a weight of integers", node("%x: f32[1,1]", `%w: u8[1,1] = const {3} %s: f32[] = const {0.5} %d: f32[1,1] = DequantizeLinear "d" (%w, %s)`, `MatMul "m" (%x, %d)`), large, "MatMul"},
+		{"a weight of integers in Gemm", node("%x: f32[1,1]", `%w: u8[1,1] = const {3} %s: f32[] = const {0.5} %d: f32[1,1] = DequantizeLinear "d" (%w, %s)`, `Gemm "m" (%x, %d)`), large, "Gemm"},
 		{"an operand of integers", node("%x: f32[1,1], %w: u8[1,1]", `%s: f32[] = const {0.5} %d: f32[1,1] = DequantizeLinear "d" (%w, %s)`, `MatMul "m" (%x, %d)`), large, ""},
 		{"a grid of one row", node("%x: f32[1,2,3]", `%n: i64[4] = const {1, 1, 1, 4}`, `AffineGrid "m" (%x, %n) {align_corners = 1}`), large, "AffineGrid"},
 		{"a grid of rows of a batch of one", node("%x: f32[1,2,3]", `%n: i64[4] = const {1, 1, 3, 4}`, `AffineGrid "m" (%x, %n) {align_corners = 1}`), large, ""},
@@ -139,6 +142,53 @@ func TestDecisions(t *testing.T) {
 		decided := Decided(&Case{Model: file.Bytes(), Runs: []Run{{Inputs: in}}}, c.f)
 		if kind, _, _ := strings.Cut(decided, ":"); kind != c.kind {
 			t.Errorf("%s: decided by %q, want %q", c.name, decided, c.kind)
+		}
+	}
+}
+
+// TestDecisionsOfContribOperators is TestDecisions of operators that an import expands.
+func TestDecisionsOfContribOperators(t *testing.T) {
+	value := func(got, want *tensor.Tensor) *Finding {
+		return &Finding{Class: "value", Output: "y", got: got, want: want}
+	}
+	large := value(tensor.From([]float32{7}, 1), tensor.From([]float32{1}, 1))
+	small := value(tensor.From([]float32{1.001}, 1), tensor.From([]float32{1}, 1))
+	byOne := value(tensor.From([]uint8{4}, 1), tensor.From([]uint8{5}, 1))
+	byTwo := value(tensor.From([]uint8{3}, 1), tensor.From([]uint8{5}, 1))
+	for _, c := range []struct {
+		operator string
+		attrs    archs.Attrs
+		inputs   int
+		outputs  int
+		f        *Finding
+		decided  bool
+	}{
+		{"MatMulNBits", archs.Attrs{"bits": 2}, 5, 1, large, true},
+		{"MatMulNBits", archs.Attrs{"bits": 4}, 5, 1, large, false},
+		{"MatMulNBits", archs.Attrs{"bits": 2}, 4, 1, large, false},
+		{"GroupQueryAttention", nil, 7, 1, large, true},
+		{"GroupQueryAttention", nil, 7, 3, large, false},
+		{"GroupQueryAttention", nil, 3, 1, large, false},
+		{"QLinearMul", nil, 8, 1, byOne, true},
+		{"QLinearMul", nil, 8, 1, byTwo, false},
+		{"QLinearAdd", nil, 8, 1, byOne, true},
+		{"QLinearAdd", nil, 8, 1, byTwo, false},
+		{"DynamicQuantizeLSTM", nil, 8, 1, small, true},
+		{"DynamicQuantizeLSTM", nil, 8, 1, large, false},
+	} {
+		b := archs.New("contrib", 21)
+		var in []string
+		for i := range c.inputs {
+			in = append(in, b.Input(fmt.Sprintf("x%d", i), archs.Float32, 1))
+		}
+		b.Output("y", b.Microsoft(c.operator, c.outputs, c.attrs, in...)[0], archs.Float32, 1)
+		m, err := b.Model(1)
+		if err != nil {
+			t.Fatalf("%s: %v", c.operator, err)
+		}
+		decided := Decided(&Case{Model: m.Bytes(), Runs: []Run{{Inputs: map[string]*tensor.Tensor{}}}}, c.f)
+		if strings.HasPrefix(decided, "com.microsoft:"+c.operator+": ") != c.decided || (decided != "") != c.decided {
+			t.Errorf("%s %v of %d inputs and %d outputs: decided by %q, want %v", c.operator, c.attrs, c.inputs, c.outputs, decided, c.decided)
 		}
 	}
 }
