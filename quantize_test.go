@@ -222,3 +222,24 @@ func weightBytes(m *spc.Model) map[string]int {
 	}
 	return out
 }
+
+// Totals count the zeros that rounding to codes makes, too, as layers do.
+func TestTotalsCountZerosOfRounding(t *testing.T) {
+	for name, o := range map[string]spc.PruneOptions{"none": {}, "half": {Sparsity: 0.5, KeepNone: true}} {
+		m := tiny(t, "bert", spc.CompileOptions{Prune: o, Quantize: spc.QuantizeOptions{Type: tensor.I4}})
+		r := m.Explain()
+		nonzeros, all, seen := 0, 0, map[string]bool{}
+		for _, l := range r.Layers {
+			if !seen[l.Weight] {
+				seen[l.Weight] = true
+				nonzeros, all = nonzeros+l.Nonzeros, all+l.Rows*l.Cols
+			}
+		}
+		if r.Totals.Nonzeros != nonzeros || r.Totals.Weights != all || nonzeros >= all {
+			t.Errorf("%s: %d of %d weights are not zero, of the layers %d of %d", name, r.Totals.Nonzeros, r.Totals.Weights, nonzeros, all)
+		}
+		if zeros := r.Totals.PrunableZeros; zeros > all-nonzeros || name == "none" && zeros == 0 {
+			t.Errorf("%s: %d of the prunable ones are zero, of all %d", name, zeros, all-nonzeros)
+		}
+	}
+}

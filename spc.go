@@ -412,6 +412,7 @@ func (r *Report) finish(g *ir.Graph) {
 		}
 	}
 	seen := map[string]bool{}
+	rounded, prunable := 0, 0 // weights that rounding to codes made zero, which pruning does not count
 	for i := range r.Layers {
 		l := &r.Layers[i]
 		p := pruned[l.Weight]
@@ -441,12 +442,17 @@ func (r *Report) finish(g *ir.Graph) {
 			r.Totals.Prunable += n
 			r.Totals.PrunableZeros += n - l.Nonzeros
 		}
+		if more := n - l.Nonzeros - p.Zeros; p.Weights == n && choose.IsGrid(l.Config) {
+			if rounded += more; l.Prunable {
+				prunable += more
+			}
+		}
 		r.Totals.DenseBytes += l.DenseBytes / max(l.Rows*l.Cols, 1) * n
 		r.Totals.StoredBytes += l.StoredBytes
 	}
 	if p := r.Prune; p != nil { // which counts the channels that are gone, too
-		r.Totals.Weights, r.Totals.Nonzeros = p.Weights.Weights, p.Weights.Weights-p.Weights.Zeros
-		r.Totals.Prunable, r.Totals.PrunableZeros = p.Prunable.Weights, p.Prunable.Zeros
+		r.Totals.Weights, r.Totals.Nonzeros = p.Weights.Weights, p.Weights.Weights-p.Weights.Zeros-rounded
+		r.Totals.Prunable, r.Totals.PrunableZeros = p.Prunable.Weights, p.Prunable.Zeros+prunable
 	}
 	for sub := range g.All() {
 		for _, n := range sub.Nodes {
