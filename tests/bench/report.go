@@ -66,7 +66,7 @@ func bar(b float64, met bool) (least, verdict string) {
 func (r *Results) Print(w io.Writer) {
 	fmt.Fprintf(w, "%s, commit %s\n%s, %s, %s\n", r.Date, r.Commit, r.Machine.CPU, plural(r.Machine.Cores, "core"), r.Machine.Go)
 	if r.ORT != "" {
-		fmt.Fprintf(w, "ONNX Runtime %s (node %s) runs the dense model in f32, in rows named qdq the quantised one\n", r.ORT, r.Node)
+		fmt.Fprintf(w, "ONNX Runtime %s (node %s) runs the dense model in f32, in rows named qdq the quantised one, in those named 4bits, dynamic and extended the file that spc has\n", r.ORT, r.Node)
 	}
 	if len(r.Rows) > 0 {
 		r.printRows(w)
