@@ -1,4 +1,5 @@
-// Package imports checks the directions in which packages may import each other.
+// Package imports checks what the sources of the module keep to: the directions in which packages may import each other, how files
+// are opened, how long functions are, how things are named, and that what starts goroutines runs under the race detector.
 package imports
 
 import (
